@@ -7,7 +7,7 @@ import contextlib
 import io
 import math
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -31,7 +31,7 @@ from shardwright.core.records.values import boxes_of
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.byte_range import BARE_PIXELS
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
-from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.dataset import Dataset, Shard, totals_of
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
@@ -395,9 +395,7 @@ def draw_card_samples(directory: str, dataset: Dataset) -> bytes:
     Raises:
       EngineError: If a shard or a ledger cannot be read.
     """
-    totals: Counter[str] = Counter()
-    for counts in dataset.class_counts.values():
-        totals.update(counts)
+    totals = totals_of(dataset.class_counts)
     counts = {name: totals[name] for name in dataset.labels}
     picked = pick_evenly(_places(directory, dataset), counts, _COUNT, MAX_LINES)
     tiles = read_tiles(picked, schema_of_plan(dataset.features, dataset.first_label, dataset.plan))

@@ -6,7 +6,6 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import SplitsFrom, settings_json
-from shardwright.schemas.splits import compare_shares, in_split_order, totals_of
+from shardwright.schemas.splits import in_split_order, totals_of
 from shardwright.schemas.units import parse_splits
 
 _MAX_SPLITS = 40
@@ -351,11 +350,9 @@ def split_text(dataset: Dataset, splits_from: SplitsFrom | None) -> str:
         f"{_shares(split_setting)}, by a hash of "
         f"{f'the part of the key that {pattern} matches' if pattern else 'the key'} (seed {seed})"
     )
-    if settings.get("split_mode"):
-        counts = {split: dataset.records(split) for split in dataset.splits}
-        with contextlib.suppress(ValueError):
-            mode, shares = str(settings["split_mode"]), parse_splits(split_setting)
-            drawn += f"; {compare_shares(mode, shares, counts, dataset.class_counts).sentence}"
+    with contextlib.suppress(ValueError):  # the settings may be damaged
+        if dataset.split_shares is not None:
+            drawn += f"; {dataset.split_shares.sentence}"
     if splits_from is SplitsFrom.HASH:
         return drawn
     if splits_from is SplitsFrom.BOTH:
@@ -369,14 +366,10 @@ def split_text(dataset: Dataset, splits_from: SplitsFrom | None) -> str:
 
 def _shares(splits: str) -> str:
     """Returns the split shares in `dataset.json` (`train=3/5,test=2/5`) for people: `train 60%, test 40%`."""
-    shares = []
-    for part in splits.split(","):
-        name, _, share = part.partition("=")
-        try:
-            shares.append(f"{name.strip()} {100 * float(Fraction(share.strip())):.4g}%")
-        except (ValueError, ZeroDivisionError, OverflowError):
-            return splits
-    return ", ".join(shares)
+    try:
+        return ", ".join(f"{name} {float(100 * share):.4g}%" for name, share in parse_splits(splits).items())
+    except ValueError:
+        return splits
 
 
 def settings_in_effect(dataset: Dataset, splits: str) -> dict[str, Any]:
