@@ -15,17 +15,10 @@ if TYPE_CHECKING:
     from shardwright.loader.selection import Resplit, ShardSlice, open_dataset, pin, select
     from shardwright.loader.tf_dataset import load
 
-_HOME = {
-    "Records": "records",
-    "Resplit": "selection",
-    "ShardSlice": "selection",
-    "load": "tf_dataset",
-    "open_dataset": "selection",
-    "pin": "selection",
-    "select": "selection",
-}
-
 __all__ = ["Records", "Resplit", "ShardSlice", "load", "open_dataset", "pin", "select"]
+
+#: Name -> its module, if that is not `selection`.
+_HOME = {"Records": "records", "load": "tf_dataset"}
 
 
 def __dir__() -> list[str]:
@@ -33,7 +26,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needed_by(name, "or use Records, which does not"):
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        return getattr(import_module(f"{__name__}.{_HOME.get(name, 'selection')}"), name)

@@ -27,6 +27,7 @@ from shardwright.loader.selection import (
     ShardSlice,
     at_least,
     chosen_type,
+    class_feature,
     located,
     read_dataset,
     read_labels,
@@ -54,8 +55,6 @@ _AHEAD = 2
 #: Maximum number of open files, and of bytes of unpacked shards, in a process.
 OPEN_FILES = 32
 UNPACKED_BYTES = 4 * 10**9
-#: Roles with an image's class, in order of preference: next to a synset, the text may be its description.
-_NAMES = (FeatureRole.SYNSET, FeatureRole.LABEL_TEXT)
 
 
 class Records:
@@ -119,10 +118,11 @@ class Records:
             self.directory, self.dataset, verify=verify, open_files=open_files, unpacked_bytes=unpacked_bytes
         )
         self._features = {spec.name: FeatureReader(spec) for spec in self.dataset.features}
-        self._by_role = {reader.spec.fill: reader for reader in self._features.values() if reader.spec.fill}
+        by_role = {reader.spec.fill: reader for reader in self._features.values() if reader.spec.fill}
         if dtype is not None:
             dtype = chosen_type(dtype, stored_types(self.dataset), NUMPY_TYPES)
-        self._pictures = PictureReader(self.dataset, self._by_role, dtype)
+        self._pictures = PictureReader(self.dataset, by_role, dtype)
+        self._class_feature = class_feature(self.dataset)
         self._ids = {name.encode(): i for i, name in enumerate(self.dataset.labels)}
 
     @property
@@ -294,23 +294,20 @@ class Records:
         return self._pictures.pixels(example), self._class(example)
 
     def _class(self, example: ParsedExample) -> int | np.ndarray[Any, Any]:
-        reader = self._by_role.get(FeatureRole.LABEL)
-        if reader is not None:
-            values = reader.read(example)
-            if isinstance(values, np.ndarray):
-                values = values.astype(np.int64)
-                return np.where(values == UNLABELLED, UNLABELLED, values - self.dataset.first_label)
-            return UNLABELLED if values == UNLABELLED else int(values) - self.dataset.first_label
-        reader = next((self._by_role[role] for role in _NAMES if role in self._by_role), None)
-        if reader is None:
+        spec = self._class_feature
+        if spec is None:
             raise UsageError(
                 f"Records of layout {self.dataset.layout} have no class for the whole image; records[i] "
                 "returns what they have."
             )
-        names = reader.read(example)
-        if isinstance(names, np.ndarray):
-            return np.array([self._id(name) for name in names], np.int64)
-        return self._id(names)
+        values = self._features[spec.name].read(example)
+        if spec.fill is not FeatureRole.LABEL:
+            several = isinstance(values, np.ndarray)
+            return np.array(list(map(self._id, values)), np.int64) if several else self._id(values)
+        if isinstance(values, np.ndarray):
+            values = values.astype(np.int64)
+            return np.where(values == UNLABELLED, UNLABELLED, values - self.dataset.first_label)
+        return UNLABELLED if values == UNLABELLED else int(values) - self.dataset.first_label
 
     def _id(self, name: bytes) -> int:
         if not name:

@@ -21,6 +21,7 @@ from shardwright.core.plan.assign import group_of, hash64, ideal_bounds
 from shardwright.schemas.dataset import DATASET_JSON, Dataset, sample_types
 from shardwright.schemas.errors import EngineError, UsageError, nearest
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, OtherBuild, written_entries
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, widest
@@ -39,6 +40,9 @@ ALL = "all"
 TRAIN, VALIDATION = "train", "validation"
 _PART = re.compile(r"(?P<name>[\w-]+)(?:\[(?P<begin>[^:\[\]]*):(?P<end>[^:\[\]]*)\])?\Z")
 _BOUND = re.compile(r"(?P<value>-?\d+(?:\.\d+)?)(?P<unit>%)?\Z")
+
+#: Roles with an image's class, in order of preference: next to a synset, the text may be its description.
+_CLASS_ROLES = (FeatureRole.LABEL, FeatureRole.SYNSET, FeatureRole.LABEL_TEXT)
 
 Predicate = Callable[[str, str], bool]
 
@@ -203,6 +207,11 @@ def chosen_type(dtype: str | None, stored: Sequence[str], choices: Sequence[str]
             "dtype='float32'."
         )
     return dtype
+
+
+def class_feature(dataset: Dataset) -> FeatureSpec | None:
+    """Returns the feature with an image's class or classes, if there is one."""
+    return next(filter(None, map(dataset.spec, _CLASS_ROLES)), None)
 
 
 class ShardSlice(NamedTuple):

@@ -24,6 +24,7 @@ from shardwright.loader.selection import (
     absolute,
     at_least,
     chosen_type,
+    class_feature,
     located,
     number_of_records,
     read_dataset,
@@ -34,10 +35,8 @@ from shardwright.loader.selection import (
 from shardwright.loader.tf_images import (
     Picture,
     Size,
-    class_feature,
     class_index,
     converted,
-    feature_of,
     mask_decoder,
     parser,
 )
@@ -215,9 +214,7 @@ def _element(
     dataset: Dataset, picture: Picture, size: Size | None, as_dict: bool | None
 ) -> tuple[Callable[[tf.Tensor], Any], str]:
     """Returns the function that makes an element of a record, and the kind of element."""
-    decode_mask = mask_decoder(dataset, size)
-    label = class_feature(dataset.features)
-    mask = feature_of(dataset.features, FeatureRole.SEMANTIC_MASK)
+    label, mask = class_feature(dataset), dataset.spec(FeatureRole.SEMANTIC_MASK)
     about = {spec.fill.needs for spec in dataset.features if spec.fill is not None}
     kind = "dict"
     if not as_dict:
@@ -230,31 +227,22 @@ def _element(
                 f"as_dict=False: records of layout {dataset.layout} have more than an image and a class; "
                 "leave it out."
             )
+    decode_mask = mask_decoder(dataset, size)
     index = class_index(dataset, label) if label is not None and kind != "mask" else None
-    if kind == "dict":
-        features = dataset.features
-    else:
-        second = label if kind == "label" else mask
-        assert second is not None
-        features = tuple(dict.fromkeys((*picture.needed, second)))
-    parse = parser(features)
+    second = {"label": label, "mask": mask}.get(kind)
+    parse = parser(tuple(dict.fromkeys((*picture.needed, second))) if second else dataset.features)
 
     def make(record: tf.Tensor) -> Any:
-        record_features = parse(record)
-        image = picture.decode(record_features)
-        if kind == "mask" and mask:
-            return image, decode_mask(mask, record_features[mask.name])
-        if kind == "label" and label and index:
-            return image, index(record_features[label.name])
-        element = {
-            spec.name: decode_mask(spec, record_features[spec.name])
-            for spec in features
-            if spec != picture.feature
-        }
-        element["image"] = image
-        if label and index:
-            element["label"] = index(record_features[label.name])
-        return element
+        features = parse(record)
+        image = picture.decode(features)
+        if mask and second is mask:
+            return image, decode_mask(mask, features[mask.name])
+        of_class = {"label": index(features[label.name])} if label and index else {}
+        if second is not None:
+            return image, of_class["label"]
+        others = (spec for spec in dataset.features if spec != picture.feature)
+        decoded = {spec.name: decode_mask(spec, features[spec.name]) for spec in others}
+        return {**decoded, "image": image, **of_class}
 
     return tf.autograph.experimental.do_not_convert(make), kind
 

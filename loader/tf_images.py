@@ -11,7 +11,7 @@ import tensorflow as tf
 from shardwright.loader.selection import stored_types
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.feature_roles import PIXEL_MASKS, FeatureRole
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_of
@@ -19,15 +19,12 @@ from shardwright.schemas.sample_types import HIGHEST, UINT16_OF_UINT8, widest
 
 Size = tuple[int, int]
 Features = dict[str, tf.Tensor]
-#: Roles with an image's class, in order of preference: next to a synset, the text may be its description.
-_CLASS_FILLS = (FeatureRole.LABEL, FeatureRole.SYNSET, FeatureRole.LABEL_TEXT)
 #: Number of images whose sizes are compared when a dataset is opened.
 _FIRST = 16
 _DIFFERENT = (
     "The images have different sizes, so they cannot be batched; set image_size=(height, width), or "
     "batch_size=None for single examples"
 )
-_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 #: Offset of the byte with a PNG's bits per sample.
 _PNG_DEPTH = 24
 
@@ -52,7 +49,7 @@ class Picture:
         Raises:
           UsageError: If the records have no image.
         """
-        encoded = feature_of(dataset.features, FeatureRole.ENCODED)
+        encoded = dataset.spec(FeatureRole.ENCODED)
         if encoded is None:
             raise UsageError(
                 "The dataset's records contain no image; read them with tf.data.TFRecordDataset."
@@ -72,12 +69,10 @@ class Picture:
         self._size = size
         #: Size of all images, if `assume_one_size` found it.
         self._common: Size | None = None
-        size_features = (
-            feature_of(dataset.features, f)
-            for f in (FeatureRole.SHAPE, FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
-        )
-        self._shape, *self._sides = size_features
-        self._type_feature = feature_of(dataset.features, FeatureRole.DTYPE) if len(self._types) > 1 else None
+        self._shape = dataset.spec(FeatureRole.SHAPE)
+        sides = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
+        self._sides = [dataset.spec(role) for role in sides]
+        self._type_feature = dataset.spec(FeatureRole.DTYPE) if len(self._types) > 1 else None
         self.needed: tuple[FeatureSpec, ...] = (encoded,)
         if "raw" in self._formats and not self._is_tensor and None in self._stored:
             self.needed += tuple(spec for spec in (self._shape, *self._sides) if spec is not None)
@@ -252,7 +247,7 @@ def mask_decoder(dataset: Dataset, size: Size | None) -> Callable[[FeatureSpec, 
     height, width = size or picture_shape(dataset)[:2]
 
     def decode(spec: FeatureSpec, value: tf.Tensor) -> tf.Tensor:
-        if spec.fill not in _MASKS or spec.encoding is Encoding.TENSOR:
+        if spec.fill not in PIXEL_MASKS or spec.encoding is Encoding.TENSOR:
             return value
         value = tf.reshape(value, [])
         deep = tf.strings.substr(tf.strings.join([value, " " * (_PNG_DEPTH + 1)]), _PNG_DEPTH, 1) == b"\x10"
@@ -297,17 +292,6 @@ def _unpacked(spec: FeatureSpec, value: tf.Tensor) -> tf.Tensor:
         value = tf.io.parse_tensor(value, dtype)
         value.set_shape(spec.tensor_shape)
     return value
-
-
-def feature_of(features: Sequence[FeatureSpec], role: FeatureRole) -> FeatureSpec | None:
-    """Returns the first feature with a role, if there is one."""
-    return next((spec for spec in features if spec.fill is role), None)
-
-
-def class_feature(features: Sequence[FeatureSpec]) -> FeatureSpec | None:
-    """Returns the feature with an image's class or classes, if there is one."""
-    candidates = (feature_of(features, role) for role in _CLASS_FILLS)
-    return next((spec for spec in candidates if spec is not None), None)
 
 
 def class_index(dataset: Dataset, spec: FeatureSpec) -> Callable[[tf.Tensor], tf.Tensor]:

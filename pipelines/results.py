@@ -21,7 +21,7 @@ from shardwright.schemas.dataset import QUARANTINE_JSONL, REPORT_HTML, Dataset
 from shardwright.schemas.drift import Kind
 from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import Needs, layout_by_name
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.splits import by_split
 from shardwright.schemas.units import counted, format_size
@@ -265,8 +265,9 @@ def print_convert_summary(result: ConvertResult) -> None:
     seconds = result.run["seconds"]
     # A short run takes most of its time to start.
     speed = f", {records / seconds:,.0f} images/s" if seconds >= _SETTLED_SECONDS else ""
-    layout = layout_by_name(str(dataset.plan.settings["layout"]))
-    classes = "no classes" if layout.needs is Needs.IMAGE else counted(len(dataset.classes), "class")
+    classes = (
+        "no classes" if dataset.record_layout.needs is Needs.IMAGE else counted(len(dataset.classes), "class")
+    )
     out.print(
         f"  {counted(records, 'record')} in {counted(sum(size['shards'] for size in sizes), 'shard')}, "
         f"{format_size(sum(size['bytes'] for size in sizes))}, "

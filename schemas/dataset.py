@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import UsageError, json_place
 from shardwright.schemas.json_values import from_json, to_json
-from shardwright.schemas.layouts import FeatureSpec
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec, Layout, layout_by_name
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, settings_json
 from shardwright.schemas.provenance import Provenance
@@ -131,6 +131,19 @@ class Dataset:
             self.labels,
             to_json(self.features),
         )
+
+    @property
+    def record_layout(self) -> Layout:
+        """The layout of the records, by its name in the settings.
+
+        Raises:
+          UsageError: If there is no such layout.
+        """
+        return layout_by_name(str(self.plan.settings["layout"]))
+
+    def spec(self, role: FeatureRole) -> FeatureSpec | None:
+        """Returns the first feature with a role; None if there is none."""
+        return next((spec for spec in self.features if spec.fill is role), None)
 
     def records(self, split: str) -> int:
         """Number of records of a split."""

@@ -64,14 +64,18 @@ class SoundRecord(NamedTuple):
     key: str | None = None
 
 
-def read_rows(file: IO[bytes], features: Sequence[FeatureSpec]) -> Iterator[SoundRecord]:
-    """Yields a row for every sound record of an open shard."""
-    spec = next((spec for spec in features if spec.fill is FeatureRole.KEY), None)
+def read_rows(file: IO[bytes], key: FeatureSpec | None) -> Iterator[SoundRecord]:
+    """Yields a row for every sound record of an open shard.
+
+    Args:
+      file: The shard.
+      key: Feature with the key of a record. None if records do not state it.
+    """
     for item in read_records(file):
         if isinstance(item, Record):
             digest = hashlib.sha256(item.data).digest()
             yield SoundRecord(
-                item.number, item.offset, len(item.data) + FRAME_BYTES, digest, _key(item.data, spec)
+                item.number, item.offset, len(item.data) + FRAME_BYTES, digest, _key(item.data, key)
             )
 
 
@@ -278,10 +282,10 @@ def compare_shard(
     try:
         # Other checks report damage.
         with storage.open_local(path) as stored, uncompressed(stored, path) as (file, _, _):
-            rows = list(read_rows(file, dataset.features))
-            has_keys = any(spec.fill is FeatureRole.KEY for spec in dataset.features)
+            key = dataset.spec(FeatureRole.KEY)
+            rows = list(read_rows(file, key))
             bytes_tell = comparison.convert and facts.same_software
-            placed = rows_by_key(rows, work.entries, has_keys, bytes_tell)
+            placed = rows_by_key(rows, work.entries, key is not None, bytes_tell)
             if placed is None and bytes_tell:
                 yield from _compare_by_bytes(work, refs, rows, file)
                 return

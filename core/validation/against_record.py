@@ -27,6 +27,7 @@ from shardwright.core.validation.values import (
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault, LeftOut
 from shardwright.schemas.example import Feature, parse_example
+from shardwright.schemas.feature_roles import PIXEL_MASKS
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import UNLABELLED
@@ -49,13 +50,7 @@ _OF_PICTURE = (
     FeatureRole.COLORSPACE,
 )
 #: Formats that an encoder writes, with bytes that depend on its version.
-_ENCODED = (
-    FeatureRole.ENCODED,
-    FeatureRole.OBJECT_MASK,
-    FeatureRole.SEMANTIC_MASK,
-    FeatureRole.PANOPTIC_CATEGORY,
-    FeatureRole.PANOPTIC_INSTANCE,
-)
+_ENCODED = (FeatureRole.ENCODED, FeatureRole.OBJECT_MASK, *PIXEL_MASKS)
 _MAX_PIXELS = 2**31 - 1
 #: Largest root mean square difference of 8-bit values at which the images of two encoders count as equal:
 #: over all pixels, and over any square with this many pixels on a side.

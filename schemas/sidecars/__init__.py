@@ -13,7 +13,7 @@ from dataclasses import replace
 from shardwright.schemas import dataset as files
 from shardwright.schemas.dataset import SAMPLES_JPG, Dataset
 from shardwright.schemas.labels import labels_txt
-from shardwright.schemas.layouts import Needs, layout_by_name
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.sidecars.card import readme_md
 from shardwright.schemas.sidecars.croissant import croissant_json
 from shardwright.schemas.sidecars.parse_module import parse_py
@@ -38,7 +38,7 @@ SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
 
 def _has_classes(dataset: Dataset) -> bool:
     """Returns whether the layout of a dataset stores classes."""
-    return layout_by_name(str(dataset.plan.settings["layout"])).needs is not Needs.IMAGE
+    return dataset.record_layout.needs is not Needs.IMAGE
 
 
 def _can_be_mapped(dataset: Dataset) -> bool:

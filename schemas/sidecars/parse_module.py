@@ -73,7 +73,7 @@ def parse_py(dataset: Dataset) -> str:
         "\n" + _picture_function(dataset) if _needs_type_of_record(dataset) else "",
         "\n" + _ID_MASK if id_masks else "",
         "\n" + _OPTIONAL_ID_MASK if any(_may_be_absent(dataset, spec) for spec in id_masks) else "",
-        "\n" + _OBJECT_MASKS if _find(dataset, FeatureRole.OBJECT_MASK) else "",
+        "\n" + _OBJECT_MASKS if dataset.spec(FeatureRole.OBJECT_MASK) else "",
         "\n\ndef parse(record):\n"
         '    """Returns a record\'s tensors by the names in `features`; pictures and masks are decoded."""\n'
         f"{body}    return example\n",
@@ -88,7 +88,7 @@ def _docstring(dataset: Dataset, split: str) -> str:
     layout = _one_line(dataset.layout)
     facts = f"Reads the dataset {_one_line(dataset.name)} (layout {layout}) with TensorFlow alone."
     counts = f"Records: {splits or 'none'}; {classes}."
-    picture = _find(dataset, FeatureRole.ENCODED)
+    picture = dataset.spec(FeatureRole.ENCODED)
     label = next((s for s in dataset.features if s.fill is FeatureRole.LABEL and s.value_shape == ()), None)
     first = f" - {dataset.first_label}" if dataset.first_label else ""
     printed = [f"{_item(picture)}.shape"] if picture else []
@@ -150,7 +150,7 @@ def _parse_lines(dataset: Dataset) -> Iterator[str]:
         if spec.fill is FeatureRole.ENCODED:
             yield from _picture_lines(dataset, spec)
     yield from _mask_lines(dataset)
-    picture, objects = _find(dataset, FeatureRole.ENCODED), _find(dataset, FeatureRole.OBJECT_MASK)
+    picture, objects = map(dataset.spec, (FeatureRole.ENCODED, FeatureRole.OBJECT_MASK))
     if picture and objects:
         yield f"masks = {_item(objects)}"
         yield f"{_item(objects)} = _object_masks(masks, {_item(picture)})"
@@ -236,7 +236,7 @@ def _picture_function(dataset: Dataset) -> str:
     """Returns the source of `_picture`, which decodes pictures of several sample types."""
     types, shape = sample_types(dataset), picture_shape(dataset)
     target = widest(types)
-    specs = [_find(dataset, role) for role in (FeatureRole.ENCODED, FeatureRole.DTYPE)]
+    specs = map(dataset.spec, (FeatureRole.ENCODED, FeatureRole.DTYPE))
     stored, dtype = (_item(spec) for spec in specs if spec is not None)
     branches = "".join(
         f"    def of_{name}():\n" + indent("\n".join(_branch_lines(dataset, name, target)), " " * 8) + "\n\n"
@@ -279,15 +279,13 @@ def _branch_lines(dataset: Dataset, name: str, target: str) -> list[str]:
 
 def _reshape_lines(dataset: Dataset, item: str, shape: Sequence[int | None]) -> Iterator[str]:
     """Yields the statements that reshape raw pixels: to common sides if there are, else to the record's."""
-    whole = _find(dataset, FeatureRole.SHAPE)
+    whole = dataset.spec(FeatureRole.SHAPE)
     if None not in shape:
         yield f"{item} = tf.reshape(pixels, {list(shape)})"
     elif whole:
         yield f"{item} = tf.ensure_shape(tf.reshape(pixels, {_item(whole)}), {list(shape)})"
     else:
-        named = [
-            _find(dataset, role) for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
-        ]
+        named = map(dataset.spec, (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS))
         sides = [_side(size, spec) for size, spec in zip(shape, named)]
         if sides.count("-1") > 1:  # raw pixels of unknown sides stay a flat list
             yield f"{item} = pixels"
@@ -301,10 +299,6 @@ def _side(size: int | None, spec: FeatureSpec | None) -> str:
     if spec is None:
         return "-1"
     return f"tf.cast({_item(spec)}, tf.int64)" if spec.encoding is Encoding.TENSOR else _item(spec)
-
-
-def _find(dataset: Dataset, role: FeatureRole) -> FeatureSpec | None:
-    return next((spec for spec in dataset.features if spec.fill is role), None)
 
 
 def _item(spec: FeatureSpec) -> str:

@@ -17,7 +17,7 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FLAGS, POSITION_ROLES, FeatureRole, Needs
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import Encoding, FeatureSpec, Layout, layout_by_name
+from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.values import ValueType
 
 
@@ -169,37 +169,26 @@ def _one_of(values: Sequence[str]) -> _Domain | None:
     return ("string_domain", [("value", value) for value in dict.fromkeys(values)]) if values else None
 
 
-def _layout(dataset: Dataset) -> Layout:
-    return layout_by_name(str(dataset.plan.settings["layout"]))
-
-
 def _keeps_unlabelled(dataset: Dataset) -> bool:
     """Returns whether images without a class are possible; only layouts for classification leave them out."""
-    return dataset.keeps_unlabelled or _layout(dataset).needs is not Needs.LABEL
+    return dataset.keeps_unlabelled or dataset.record_layout.needs is not Needs.LABEL
 
 
-def _label(dataset: Dataset) -> _Domain | None:
-    first, last = dataset.first_label, dataset.first_label + len(dataset.labels) - 1
-    if _keeps_unlabelled(dataset):
-        first = UNLABELLED
-        last = last if dataset.labels else UNLABELLED
-    return _class_ids(first, last)
-
-
-def _class_ids(first: int, last: int) -> _Domain | None:
-    if last < first:
-        return None
-    return "int_domain", [("min", first), ("max", last), ("is_categorical", True)]
+def _class_ids(dataset: Dataset, unlabelled: bool = False) -> _Domain | None:
+    """Returns the domain of the ids of the classes, and of none at all if `unlabelled`."""
+    ids = [UNLABELLED] if unlabelled else []
+    ids += range(dataset.first_label, dataset.first_label + len(dataset.labels))
+    return ("int_domain", [("min", ids[0]), ("max", ids[-1]), ("is_categorical", True)]) if ids else None
 
 
 def _label_names(dataset: Dataset, names: Sequence[str]) -> _Domain | None:
-    if _layout(dataset).needs is not Needs.LABEL:
+    if dataset.record_layout.needs is not Needs.LABEL:
         return None  # such an image may have a class that no object and no mask has
     return _one_of([*names, *([""] if _keeps_unlabelled(dataset) else [])])
 
 
 def _format(dataset: Dataset) -> _Domain | None:
-    names = _layout(dataset).format_names
+    names = dataset.record_layout.format_names
     formats = [name for kind, name in FORMAT_NAMES.items() if kind in stored_formats(dataset)]
     return _one_of([names.get(name, name) for name in formats])
 
@@ -238,7 +227,7 @@ _DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = 
     FeatureRole.SHAPE: ("int_domain", [("min", 1)]),
     FeatureRole.DTYPE: lambda dataset: _one_of(sample_types(dataset)),
     FeatureRole.COLORSPACE: ("string_domain", [("value", "RGB"), ("value", "Grayscale")]),
-    FeatureRole.LABEL: _label,
+    FeatureRole.LABEL: lambda dataset: _class_ids(dataset, _keeps_unlabelled(dataset)),
     FeatureRole.LABEL_TEXT: lambda dataset: _label_names(dataset, dataset.plan.label_texts),
     FeatureRole.SYNSET: lambda dataset: _label_names(dataset, dataset.labels),
     FeatureRole.FOLD: lambda dataset: (
@@ -247,9 +236,7 @@ _DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = 
     ),
     FeatureRole.SPLIT: lambda dataset: _one_of(list(dataset.splits)),
     **dict.fromkeys(POSITION_ROLES, _ANY_SHARE),
-    FeatureRole.OBJECT_LABEL: lambda dataset: _class_ids(
-        dataset.first_label, dataset.first_label + len(dataset.labels) - 1
-    ),
+    FeatureRole.OBJECT_LABEL: _class_ids,
     FeatureRole.OBJECT_TEXT: lambda dataset: _one_of(list(dataset.classes.values())),
     **dict.fromkeys((FeatureRole.OBJECT_CROWD, *FLAGS.values()), _FLAG),
     FeatureRole.KEYPOINT_VISIBILITY: ("int_domain", [("min", 0), ("max", 2)]),
