@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,7 @@ def made(
         class_counts={},
         first_label=first_label,
     )
+    (directory / "dataset.json").write_text(json.dumps(dataset.as_json()))
     (directory / "features.json").write_text(str(features_json(dataset)))
     (directory / "dataset_info.json").write_text(str(dataset_info_json(dataset)))
     return directory, dataset

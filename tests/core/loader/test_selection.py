@@ -251,12 +251,9 @@ def test_an_impossible_ledger_is_reported(
     assert what in raised.value.message
 
 
-@pytest.mark.parametrize(
-    "content, what", [(None, "is not a dataset"), ("{", "is not JSON"), ("{}", "not a dataset.json")]
-)
-def test_other_directories_are_refused(tmp_path: Path, content: str | None, what: str) -> None:
-    if content is not None:
-        (tmp_path / "dataset.json").write_text(content)
+@pytest.mark.parametrize("content, what", [("{", "is not JSON"), ("{}", "not a dataset.json")])
+def test_other_directories_are_refused(tmp_path: Path, content: str, what: str) -> None:
+    (tmp_path / "dataset.json").write_text(content)
     with pytest.raises(UsageError, match=what):
         open_dataset(tmp_path)
 
@@ -347,8 +344,11 @@ def test_datasets_without_versions_can_be_opened(datasets: list[Path], tmp_path:
     assert pin(datasets[0]) == str(datasets[0])
     assert len(Records(datasets[0])) == 6
     for read in (pin, Records, open_dataset, loader.load):
-        with pytest.raises(UsageError, match="is not a dataset"):
+        with pytest.raises(UsageError) as caught:
             read(tmp_path)
+        assert str(caught.value) == caught.value.message
+        assert str(caught.value).startswith(f"{tmp_path} is not a dataset, ")
+        assert str(pickle.loads(pickle.dumps(caught.value))) == caught.value.message
         with pytest.raises(UsageError, match="is an empty string"):
             read("")
 
@@ -368,15 +368,6 @@ def test_unreadable_versions_are_reported(out: str, tmp_path: Path) -> None:
 
 
 tf = late("tensorflow")
-
-
-def test_an_error_is_its_message(tmp_path: Path) -> None:
-    for read in (loader.load, Records):
-        with pytest.raises(UsageError) as caught:
-            read(tmp_path)
-        assert str(caught.value) == caught.value.message
-        assert str(caught.value).startswith(f"{tmp_path} is not a dataset, ")
-        assert str(pickle.loads(pickle.dumps(caught.value))) == caught.value.message
 
 
 @pytest.mark.parametrize("message", ["It is wrong; mend it.", "A name with\na line feed is wrong."])

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.annotation_sets.coco import coco_of, save
 from helpers.fewer_imports import late
-from helpers.listing import put_photos
+from helpers.pictures import file_of
+from helpers.tfds_reading import made
 from PIL import Image
 
 from shardwright import loader
@@ -22,6 +22,8 @@ from shardwright.loader import Records, open_dataset, select
 from shardwright.loader.decode import decode_picture
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example import FeatureType
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 
 tf = late("tensorflow")
 
@@ -159,6 +161,12 @@ def test_a_shard_with_too_few_records_is_an_error(small: Path, tmp_path: Path) -
 
 
 SIDES = {"resize": "24x16", "image_format": "png"}
+IMAGE = FeatureSpec("image", FeatureType.BYTES, (), FeatureRole.ENCODED)
+LABEL = FeatureSpec("label", FeatureType.INT64, (), FeatureRole.LABEL)
+
+
+def png(size: tuple[int, int] = (6, 4), red: int = 0) -> bytes:
+    return file_of(Image.new("RGB", size, (red, 0, 0)), "PNG")
 
 
 @pytest.fixture(scope="module")
@@ -199,18 +207,13 @@ def test_a_custom_layout_can_be_loaded(converted: Callable[..., Path], tmp_path:
 
 def test_originals_of_one_size_need_no_image_size(tmp_path: Path) -> None:
     """Another size after the first images is reported when it is read."""
-    folder = tmp_path / "photos" / "a"
-    folder.mkdir(parents=True)
-    for i in range(20):
-        Image.new("RGB", (6, 4), (i, 0, 0)).save(folder / f"{i}.png")
-    made = convert(input=tmp_path / "photos", output=tmp_path / "out")
-    data = loader.load(made.path, shuffle=False)
+    features, records = (IMAGE, LABEL), [{"image": [png(red=i)], "label": [0]} for i in range(20)]
+    directory, _ = made(tmp_path / "one", features, records)
+    data = loader.load(directory, shuffle=False)
     assert data.element_spec[0].shape.as_list() == [None, 4, 6, 3]
-    pixels = [image[0, 0, 0] for images, _ in data.as_numpy_iterator() for image in images]
-    assert sorted(pixels) == list(range(20))
-    Image.new("RGB", (5, 4)).save(tmp_path / "photos" / Records(made.path).keys[-1])
-    convert(input=tmp_path / "photos", output=tmp_path / "out", overwrite=True)
-    data = loader.load(made.path, shuffle=False)
+    assert [image[0, 0, 0] for images, _ in data.as_numpy_iterator() for image in images] == list(range(20))
+    directory, _ = made(tmp_path / "two", features, [*records, {"image": [png((5, 4))], "label": [0]}])
+    data = loader.load(directory, shuffle=False)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"different sizes.* set image_size="):
         list(data)
 
@@ -229,53 +232,57 @@ def test_originals_of_many_sizes_can_be_loaded(converted: Callable[..., Path]) -
         assert np.abs(small - wanted).mean() < 2.5
 
 
-def test_several_classes_are_a_vector(photos: Path, tmp_path: Path) -> None:
-    paths = sorted(photos.glob("*/*.jpg"))[:4]
-    classes = ["a|b", "b", "", "c|a"]
-    lines = ["image,label", *(f"{path},{names}" for path, names in zip(paths, classes))]
-    (tmp_path / "rows.csv").write_text("\n".join(lines))
-    convert(
-        input=str(tmp_path / "rows.csv"), output=str(tmp_path / "out"), label_separator="|",
-        unlabelled="keep", resize=8, layout="imagenet",
-    )  # fmt: skip
-    data = loader.load(tmp_path / "out", as_dict=True)
-    assert data.class_names == ["a", "b", "c"]
-    (batch,) = data
-    names = [path.decode() for path in batch["image/filename"].numpy()]
-    found = dict(zip(names, batch["label"].numpy().tolist()))
-    wanted = ([1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1])
-    assert found == {path.name: row for path, row in zip(paths, wanted)}
-    assert loader.load(tmp_path / "out").element_spec[1].shape.as_list() == [None, 3]
+def labels_of(directory: Path) -> list[Any]:
+    """Returns the classes of all records, which `load` and `Records` read alike."""
+    (batch,) = loader.load(directory, shuffle=False)
+    return batch[1].numpy().tolist()
 
 
-def test_a_missing_class_is_minus_one_whatever_the_first_id_is(photos: Path, tmp_path: Path) -> None:
-    paths = sorted(photos.glob("*/*.jpg"))[:3]
-    (tmp_path / "rows.csv").write_text(f"image,label\n{paths[0]},x\n{paths[1]},\n{paths[2]},y\n")
-    for layout in ("imagenet", "raw_with_shape"):
-        output = tmp_path / layout
-        convert(
-            input=str(tmp_path / "rows.csv"), output=str(output), unlabelled="keep", resize=8, layout=layout
-        )
-        assert sorted(label for _, label in examples(output)) == [-1, 0, 1]
+def test_several_classes_are_a_vector(tmp_path: Path) -> None:
+    features = IMAGE, replace(LABEL, shape=(None,))
+    records = [{"image": [png()], "label": ids} for ids in ([1, 2], [2], [], [3, 1])]
+    directory, _ = made(tmp_path / "out", features, records, "abc", first_label=1)
+    data = loader.load(directory)
+    assert data.element_spec[1].shape.as_list() == [None, 3] and data.class_names == ["a", "b", "c"]
+    assert labels_of(directory) == [[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1]]
+    assert [Records(directory).label(i).tolist() for i in range(4)] == [[0, 1], [1], [], [2, 0]]
 
 
-def test_boxes_are_ragged_tensors(tmp_path: Path) -> None:
-    photos = put_photos(tmp_path / "in")
-    path = save(tmp_path / "coco.json", coco_of(photos))
-    for layout in ("detection", "vision"):  # an image without objects gets empty lists, or no lists
-        output = tmp_path / layout
-        convert(input=path, image_root=tmp_path / "in", output=output, resize=40, layout=layout)
-        data = loader.load(output, shuffle=False, image_size=20, dtype="float32")
-        (batch,) = data
-        assert batch["image"].shape == [len(photos), 20, 20, 3]
-        xmin = batch["image/object/bbox/xmin"]
-        assert isinstance(xmin, tf.RaggedTensor)
-        count = {photo.name: len(photo.boxes) for photo in photos}
-        names = [name.decode() for name in batch["image/filename"].numpy()]
-        assert xmin.row_lengths().numpy().tolist() == [count[name] for name in names]
-        assert batch["image/object/class/label"].row_lengths().numpy().tolist() == [count[n] for n in names]
-        with pytest.raises(UsageError, match="more than an image and a class"):
-            loader.load(output, as_dict=False)
+def test_a_missing_class_is_minus_one_whatever_the_first_id_is(tmp_path: Path) -> None:
+    text = FeatureSpec("label", FeatureType.BYTES, (), FeatureRole.LABEL_TEXT)
+    for feature, first_label, values in ((LABEL, 1, (1, -1, 2)), (text, 0, (b"a", b"", b"b"))):
+        records = [{"image": [png()], "label": [value]} for value in values]
+        directory, _ = made(tmp_path / feature.fill, (IMAGE, feature), records, first_label=first_label)
+        assert labels_of(directory) == [Records(directory).label(i) for i in range(3)] == [0, -1, 1]
+
+
+def test_synsets_give_the_class_if_texts_differ(tmp_path: Path) -> None:
+    features = (
+        IMAGE,
+        FeatureSpec("text", FeatureType.BYTES, (), FeatureRole.LABEL_TEXT),
+        FeatureSpec("synset", FeatureType.BYTES, (), FeatureRole.SYNSET),
+    )
+    records = [{"image": [png()], "text": [b"a bird"], "synset": [name]} for name in (b"n2", b"n1")]
+    directory, _ = made(tmp_path / "out", features, records, ("n1", "n2"))
+    assert labels_of(directory) == [Records(directory).label(i) for i in range(2)] == [1, 0]
+
+
+def test_lists_of_objects_are_ragged_tensors(tmp_path: Path) -> None:
+    """An image without objects has empty lists, or lacks them."""
+    features = (
+        IMAGE,
+        FeatureSpec("xmin", FeatureType.FLOAT, (None,), FeatureRole.BOX_XMIN),
+        FeatureSpec("id", FeatureType.INT64, (None,), FeatureRole.OBJECT_LABEL, optional=True),
+    )
+    records = [{"image": [png()], "xmin": [0.5] * n, **({"id": [1] * n} if n else {})} for n in (2, 0, 1)]
+    directory, _ = made(tmp_path / "out", features, records)
+    (batch,) = loader.load(directory, shuffle=False, image_size=20, dtype="float32")
+    assert batch["image"].shape == [3, 20, 20, 3]
+    for name in ("xmin", "id"):
+        assert isinstance(batch[name], tf.RaggedTensor)
+        assert batch[name].row_lengths().numpy().tolist() == [2, 0, 1]
+    with pytest.raises(UsageError, match="more than an image and a class"):
+        loader.load(directory, as_dict=False)
 
 
 @pytest.mark.sampled(1)
@@ -305,20 +312,6 @@ def test_masks_come_with_their_pictures(photos: Path, tmp_path: Path, classes: i
     )
     assert images.shape == (3, 10, 15, 3) and small.shape == (3, 10, 15, 1) and small.dtype == tf.int32
     assert set(np.unique(small)) <= set(range(classes))
-
-
-def test_synsets_give_the_class_if_texts_differ(converted: Callable[..., Path], tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("extends: imagenet\ndrop: [image/class/label, image/class/text]\n")
-    output = converted(layout=str(tmp_path / "own.yaml"), **SIDES)
-    wanted = sorted(label for _, label in examples(output))
-    document = json.loads((output / "dataset.json").read_text())
-    for feature in document["features"]:
-        if feature["name"] == "image/filename":  # no value in a record is the class's name
-            feature["fill"] = "label_text"
-    (output / "dataset.json").write_text(json.dumps(document))
-    assert sorted(label for _, label in examples(output)) == wanted
-    records = Records(output)
-    assert sorted(int(records.label(i)) for i in range(len(records))) == wanted and min(wanted) == 0
 
 
 def _originals(folder: Path, photo: Path) -> dict[str, np.ndarray]:
