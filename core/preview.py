@@ -31,7 +31,7 @@ from shardwright.core.records.values import boxes_of
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.byte_range import BARE_PIXELS
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
-from shardwright.schemas.dataset import Dataset, Shard, totals_of
+from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
@@ -39,6 +39,7 @@ from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sample_types import SAMPLE_TYPES
+from shardwright.schemas.splits import totals_of
 
 SIDE = 128
 _GAP = 8
