@@ -103,8 +103,10 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     settings, one = task.settings, beam.pvalue.AsSingleton
 
     def carry(previous: PreviousState) -> Plan | None:
-        plan = previous.dataset.plan if previous.dataset is not None else None
-        if plan is not None and request.class_names:
+        if previous.dataset is None:
+            return request.carried
+        plan = previous.dataset.plan
+        if request.class_names:
             first = settings.record_layout.first_label
             check_carried(request.class_names, plan.labels, first, settings.class_names, previous.version)
         return plan

@@ -164,8 +164,7 @@ def ChooseParts(
     batches: beam.PCollection,
     settings: ConvertSettings,
     purpose: str,
-    carried: Plan | None = None,
-    found: beam.pvalue.AsSingleton | None = None,
+    carried: beam.pvalue.AsSingleton | Plan | None = None,
     splits: beam.pvalue.AsSingleton | None = None,
 ) -> beam.PCollection:
     """Chooses the bounds of splits or folds. `PCollection[EncodedRefs] -> [PartBounds]`.
@@ -174,8 +173,7 @@ def ChooseParts(
       batches: References of images.
       settings: Checked settings; the split mode is not `hash`.
       purpose: `SPLIT` or `FOLD`.
-      carried: Plan to carry on.
-      found: Side input with the plan to carry on, if the job finds it itself; or None.
+      carried: Plan to carry on, or a side input of it; or None.
       splits: For folds, side input with the bounds of the splits; None if `--splits` alone decides them.
     """
 
@@ -185,8 +183,8 @@ def ChooseParts(
             if ref.is_candidate:
                 collected.add(ref.key, placement.hashed(ref, purpose))
 
-    def choose(collected: CollectedHashes, found: Plan | None) -> PartBounds:
-        shares, bounds = shares_of(settings, purpose), carried_bounds(settings, purpose, found or carried)
+    def choose(collected: CollectedHashes, carried: Plan | None) -> PartBounds:
+        shares, bounds = shares_of(settings, purpose), carried_bounds(settings, purpose, carried)
         return choose_parts(collected.finish(), shares, bounds)
 
     empty = partial(CollectedHashes, settings)
@@ -197,7 +195,7 @@ def ChooseParts(
         # CollectedHashes of a bundle
         | "MergeHashes" >> beam.CombineGlobally(merge_all(empty)).with_output_types(CollectedHashes)
         # CollectedHashes of all bundles
-        | "ChooseBounds" >> beam.Map(choose, found).with_output_types(PartBounds)  # PartBounds
+        | "ChooseBounds" >> beam.Map(choose, carried).with_output_types(PartBounds)  # PartBounds
     )
 
 
@@ -219,11 +217,12 @@ def ForecastDataset(
       carried: Side input with the plan to carry on, if the job finds it itself. None for the request's plan.
     """
     settings, splits, folds = request.settings, None, None
+    plan = request.carried if carried is None else carried
     if settings.chooses_splits:
-        choose = ChooseParts(settings, SPLIT, request.carried, carried)
+        choose = ChooseParts(settings, SPLIT, plan)
         splits = beam.pvalue.AsSingleton(batches | "ChooseSplits" >> choose)  # PartBounds
     if settings.chooses_folds:
-        choose = ChooseParts(settings, FOLD, request.carried, carried, splits)
+        choose = ChooseParts(settings, FOLD, plan, splits)
         folds = beam.pvalue.AsSingleton(batches | "ChooseFolds" >> choose)  # PartBounds
 
     def forecast(
@@ -237,7 +236,7 @@ def ForecastDataset(
     ) -> Forecast:
         merged = merge_all(partial(RefSummary, settings))(summaries)
         unmatched = unmatched_warnings(matches, settings, request.rules)
-        asked = replace(request, carried=carried or request.carried)
+        asked = replace(request, carried=carried)
         return make_forecast(asked, merged, [*class_ids], unmatched, split_bounds, fold_bounds)
 
     # A summary is small, however many references it counts, so one step can add up those of all bundles.
@@ -254,7 +253,7 @@ def ForecastDataset(
             beam.pvalue.AsIter(summaries),
             beam.pvalue.AsIter(class_ids),
             beam.pvalue.AsIter(matches),
-            carried,
+            plan,
             splits,
             folds,
         ).with_output_types(Forecast)  # Forecast
