@@ -9,9 +9,10 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, given_back
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.salvage.commit import SalvageJob, commit_salvage, outcome_of
+from shardwright.core.salvage.commit import SalvageJob, commit_salvage
 from shardwright.core.salvage.shard import SalvageTask, SavedShard, save_shard
 from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
@@ -65,18 +66,6 @@ def SalvageDataset(
     )  # outcome
 
 
-def with_results(saved: Iterable[SavedShard], results: Iterable[ShardResult]) -> list[SavedShard]:
-    """Returns saved shards with their results, by file.
-
-    Args:
-      saved: Shards without their results.
-      results: Their results. Those of foreign files have none.
-    """
-    by_file = {result.header.file: result for result in condense(results)}
-    whole = (replace(item, result=by_file.get(item.file)) for item in saved)
-    return sorted(whole, key=lambda item: item.file)
-
-
 def _commit(
     _: bytes,
     saved: Iterable[SavedShard],
@@ -86,7 +75,9 @@ def _commit(
     hold: HeldLease | None,
 ) -> dict[str, Any]:
     job = replace(job, hold=hold)
-    if job.described and (ended := outcome_of(job)) is not None:
+    # An engine may run this step again, even after the lease was given back.
+    if job.described and (ended := own_outcome(job.output, hold)):
         return ended
+    by_file = {result.header.file: result for result in condense(results)}  # foreign files have none
     with given_back(hold if job.described else None):  # otherwise the launcher gives the lease back
-        return commit_salvage(job, dataset, with_results(saved, results))
+        return commit_salvage(job, dataset, [replace(item, result=by_file.get(item.file)) for item in saved])

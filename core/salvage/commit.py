@@ -18,7 +18,6 @@ from shardwright.core.dataset_files import (
     json_lines,
     left_behind,
     new_outcome,
-    own_outcome,
     remove_temporary,
     run_document,
     write_commit,
@@ -71,15 +70,6 @@ class SalvageJob:
     described: bool = False
 
 
-def outcome_of(job: SalvageJob) -> dict[str, Any] | None:
-    """Returns the outcome if this run has already ended; an engine may run the last step again.
-
-    Raises:
-      EngineError: If the storage failed.
-    """
-    return own_outcome(job.output, job.hold) or None
-
-
 def commit_salvage(job: SalvageJob, damaged: Dataset | None, saved: Sequence[SavedShard]) -> dict[str, Any]:
     """Commits the saved shards as a dataset, or ends a salvage of foreign files.
 
@@ -95,6 +85,7 @@ def commit_salvage(job: SalvageJob, damaged: Dataset | None, saved: Sequence[Sav
       DataRefused: If nothing could be saved.
       EngineError: If the lease was lost, or the storage failed.
     """
+    saved = sorted(saved, key=lambda item: item.file)
     with storage.translated_errors("write to", job.output):
         if job.hold is not None:
             job.hold.keep()
@@ -190,7 +181,7 @@ def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:
 
 def _write_quarantine(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
     """Writes the old lines of `quarantine.jsonl` and one for each lost record, by key; returns its sha256."""
-    results = [item.result for item in sorted(saved, key=lambda item: item.file) if item.result is not None]
+    results = [item.result for item in saved if item.result is not None]
     old = (line for line in _old_quarantine(job) if line["key"])
     every = chain(old, quarantined_lines(job.output, ledgers_of(results)))
     with sorted_lines(every, key=lambda line: str(line["key"])) as lines:
@@ -226,6 +217,5 @@ def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
 
 
 def _write_lost(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
-    shards = sorted(saved, key=lambda item: item.file)
-    lines = (lost._asdict() for item in shards for lost in item.lost)
+    lines = (lost._asdict() for item in saved for lost in item.lost)
     return write_text(job.output, LOST_JSONL, json_lines(lines), job.hold)
