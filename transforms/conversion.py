@@ -112,14 +112,10 @@ def RemoveCommit(
       planned: PCollection of all PlannedShards.
       forecast: Side input of the one Forecast.
     """
-    changed = (
-        planned
-        | "FindChanged" >> beam.Map(_is_changed, forecast, job).with_output_types(bool)  # bool
-        | "AnyChanged" >> beam.CombineGlobally(any).with_output_types(bool).as_singleton_view()
-    )  # bool
-    return hold | "RemoveDatasetJson" >> beam.Map(remove_commit, changed, job).with_output_types(
-        _HOLD
-    )  # HeldLease or None
+    changed = planned | "FindChanged" >> beam.Map(_is_changed, forecast, job).with_output_types(bool)  # bool
+    return hold | "RemoveDatasetJson" >> beam.Map(
+        lambda hold, changed: remove_commit(hold, any(changed), job), beam.pvalue.AsIter(changed)
+    ).with_output_types(_HOLD)  # HeldLease or None
 
 
 def condensed(results: beam.PCollection) -> beam.pvalue.AsIter:
