@@ -5,18 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Optional
 
 import apache_beam as beam
 
 from shardwright.core import storage
-from shardwright.core.commit import (
-    ConversionSpec,
-    begin_conversion,
-    commit,
-    remove_commit,
-)
+from shardwright.core.commit import ConversionSpec, commit, remove_commit
 from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, given_back, own_holder
 from shardwright.core.plan.assign import PlannedShard
@@ -63,22 +57,6 @@ def TakeLease(
         | "KeepHolder" >> beam.Reshuffle()  # HeldLease or None; the same when a step is run again
         | "Take" >> beam.Map(take).with_output_types(_HOLD)
     )  # HeldLease or None
-
-
-@composite
-def BeginConversion(pipeline: beam.pvalue.PBegin, job: ConversionSpec) -> beam.PCollection:
-    """Takes the lease. `Pipeline -> PCollection[HeldLease or None]`.
-
-    Args:
-      pipeline: The pipeline.
-      job: What to create, and where.
-    """
-    take = partial(begin_conversion, job=job)
-    return (
-        pipeline
-        | "Begin" >> beam.Impulse()  # bytes
-        | "TakeLease" >> TakeLease(job.hold, job.described, take)  # HeldLease or None
-    )
 
 
 def _is_changed(planned: PlannedShard, forecast: Forecast, job: ConversionSpec) -> bool:

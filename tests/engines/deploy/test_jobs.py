@@ -305,7 +305,7 @@ def test_a_wrong_job_file_starts_no_job(
 
 
 STEPS = [
-    "AllFindings", "AssignShards", "BatchRefs", "BeginConversion", "CheckKeys", "CommitDataset",
+    "AllFindings", "AssignShards", "BatchRefs", "Begin", "BeginConversion", "CheckKeys", "CommitDataset",
     "CompareLedgers", "DedupeExact", "ForecastDataset", "ListSources", "NamePlannedShards", "NameSchema",
     "NameShardTasks", "RemoveCommit", "VerifyShards", "WritePlannedShards",
 ]  # fmt: skip
