@@ -33,6 +33,7 @@ from shardwright.core.sources.listing import ListingDigest, add_up
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task_of
 from shardwright.schemas.codes import CheckDepth
 from shardwright.schemas.drift import Changes
+from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
@@ -86,33 +87,26 @@ def CompareWithPrevious(
         previous: PreviousState,
         compared: Sequence[Compared],
         forecast: Forecast,
-        scrubbed: Sequence[tuple[str, int, str]],
+        scrubbed: Sequence[ScrubbedShard],
         digests: Sequence[ListingDigest],
     ) -> Decision:
-        read = [ScrubbedShard(*shard) for shard in scrubbed]
         seen = input_state(task, forecast, len(compared), add_up(digests))
-        decision = decide(previous, forecast, compared, task.versions, task.settings.provenance, read)
+        decision = decide(previous, forecast, compared, task.versions, task.settings.provenance, scrubbed)
         report_decision(task, previous, decision, seen)
         return decision._replace(input=seen if seen.listing and task.request else None)
 
-    def chosen(previous: PreviousState) -> Iterator[tuple[str, str, int, str]]:
-        for shard in chosen_shards(task, previous):
-            yield version_path(task.output, previous.version), shard.file, shard.bytes, shard.sha256
-
-    def scrub(directory: str, file: str, size: int, sha256: str) -> tuple[str, int, str]:
-        task.hold.renew()
-        return file, size, scrub_shard(directory, file, sha256)
-
-    step = beam.FlatMap(compare, forecast, beam.pvalue.AsSingleton(previous))
+    one_previous = beam.pvalue.AsSingleton(previous)
+    step = beam.FlatMap(compare, forecast, one_previous)
     compared = planned | "CompareShard" >> step.with_output_types(Compared).with_outputs(
         _PLANNED, main="compared"
     )  # Compared, PlannedShard
     scrubbed = (
         previous
-        | "ChooseShards" >> beam.FlatMap(chosen).with_output_types(tuple[str, str, int, str])  # a shard
-        | "SpreadShards" >> beam.Reshuffle()  # the same
-        | "ScrubShard" >> beam.MapTuple(scrub).with_output_types(tuple[str, int, str])
-    )  # fields of ScrubbedShard
+        | "ChooseShards"
+        >> beam.FlatMap(lambda previous: chosen_shards(task, previous)).with_output_types(Shard)  # Shard
+        | "SpreadShards" >> beam.Reshuffle()  # Shard
+        | "ScrubShard" >> beam.Map(scrub_shard, one_previous, task).with_output_types(ScrubbedShard)
+    )  # ScrubbedShard
     decision = previous | "Decide" >> beam.Map(
         decided,
         beam.pvalue.AsList(compared.compared),

@@ -94,32 +94,27 @@ class Decision(NamedTuple):
         return frozenset(shard.file for shard in self.scrubbed if shard.damage)
 
 
-def scrub_shard(directory: str, file: str, sha256: str) -> str:
-    """Reads a shard and compares it with its sha256.
-
-    Args:
-      directory: Directory of the version.
-      file: Name of the shard file.
-      sha256: Hex digest from `dataset.json`.
-
-    Returns:
-      Description of the damage. Empty if the bytes are intact.
+def scrub_shard(shard: Shard, previous: PreviousState, task: RebuildTask) -> ScrubbedShard:
+    """Reads a shard of the latest version and compares it with its sha256. Renews the lease meanwhile.
 
     Raises:
-      EngineError: If the storage failed. An unreadable part of a file counts as damage instead.
+      EngineError: If the lease was lost, or the storage failed. An unreadable part of a file counts as damage
+        instead.
     """
-    path = storage.join(directory, file)
+    task.hold.renew()
+    path = storage.join(version_path(task.output, previous.version), shard.file)
     with storage.translated_errors("read", path):
         try:
             with storage.open_local(path) as opened:
-                digest = storage.sha256_of(opened)
+                intact = storage.sha256_of(opened) == shard.sha256
+            damage = "" if intact else "its bytes do not match its sha256"
         except FileNotFoundError:
-            return "it is missing"
+            damage = "it is missing"
         except OSError as error:
             if error.errno not in _BROKEN:
                 raise
-            return "the disk cannot read it any more"
-    return "" if digest == sha256 else "its bytes do not match its sha256"
+            damage = "the disk cannot read it any more"
+    return ScrubbedShard(shard.file, shard.bytes, damage)
 
 
 def chosen_shards(task: RebuildTask, previous: PreviousState) -> list[Shard]:

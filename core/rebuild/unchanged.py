@@ -9,18 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.rebuild.begin import PreviousState, begin, read_input, touched_files
-from shardwright.core.rebuild.compare import (
-    Decision,
-    ScrubbedShard,
-    chosen_shards,
-    report_decision,
-    scrub_shard,
-)
+from shardwright.core.rebuild.compare import Decision, chosen_shards, report_decision, scrub_shard
 from shardwright.core.rebuild.finish import finish
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.sources.file_states import TouchedFiles
@@ -29,7 +24,7 @@ from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.spool import Spool
 from shardwright.core.validation.directory import ledger_files
 from shardwright.core.versions import read_pointer
-from shardwright.schemas.dataset import SHARDS_DIR, Shard
+from shardwright.schemas.dataset import SHARDS_DIR
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.version import InputState, version_path
@@ -63,12 +58,7 @@ def end_if_unchanged(
         return False
     if (previous.version, dataset.fingerprint) != (state.version, state.fingerprint):
         return False
-    directory = version_path(task.output, previous.version)
-
-    def scrub(shard: Shard) -> ScrubbedShard:
-        task.hold.renew()
-        return ScrubbedShard(shard.file, shard.bytes, scrub_shard(directory, shard.file, shard.sha256))
-
+    scrub = partial(scrub_shard, previous=previous, task=task)
     try:
         listed = _list(task, request, touched_files(task, previous))
         if listed is None or listed.text != state.listing:
