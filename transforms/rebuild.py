@@ -155,18 +155,12 @@ def VerifyVersion(
                 shared.append(storage.join(build.directory, check_file(shard)))
         yield shard_task_of(task.directory, result.header)._replace(previous_checks=tuple(shared))
 
-    def still_at_work(check: ShardCheck) -> ShardCheck:
-        task.hold.renew()
-        return check
-
     checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
     verified = verify_results(
         results, forecast, task.directory, task.settings, to_check, previous, stores=True, hold=task.hold
     )
     if verified.checks is not None:
-        at_work = beam.Map(still_at_work).with_output_types(ShardCheck)
-        read = verified.checks | "StillAtWork" >> at_work  # ShardCheck
-        checks = (checks, read) | "AllChecks" >> beam.Flatten()  # ShardCheck
+        checks = (checks, verified.checks) | "AllChecks" >> beam.Flatten()  # ShardCheck
     return verified._replace(checks=checks)
 
 

@@ -84,6 +84,8 @@ def _check_shard(
     hold: HeldLease | None,
     summaries: bool,
 ) -> Iterator[Any]:
+    if hold is not None:
+        hold.renew()
     if stores and depth >= CheckDepth.FAST:
         check = _checked(task, schema, depth, hold)
     else:
@@ -212,7 +214,7 @@ def ValidateShards(
       schema: PCollection of the one record schema.
       depth: Depth of the check.
       stores: Whether to store the results beside the shards, and to skip shards with a stored result.
-      hold: Lease that the run must hold to store results. None if it needs no lease.
+      hold: Lease that the run must hold to store results, and renews meanwhile. None if it needs no lease.
       summaries: Whether the checks contain the summaries of the ledgers. A summary takes 6 kB, and more with
         many classes, and one step holds all checks.
     """
