@@ -94,10 +94,13 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     from shardwright.core.plan.assign import PlannedShard
     from shardwright.core.rebuild.begin import PreviousState, begin
     from shardwright.core.rebuild.compare import reusable_builds
-    from shardwright.core.rebuild.finish import finish, publish
     from shardwright.core.shards.reuse import ReusableBuilds
-    from shardwright.transforms.rebuild import CommitVersion, CompareWithPrevious, GateVersion, VerifyVersion
-    from shardwright.transforms.runners import report_sink
+    from shardwright.transforms.rebuild import (
+        CommitVersion,
+        CompareWithPrevious,
+        PublishVersion,
+        VerifyVersion,
+    )
     from shardwright.transforms.write_shards import WritePlannedShards
 
     settings, one = task.settings, beam.pvalue.AsSingleton
@@ -141,23 +144,8 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     committed = results | "CommitVersion" >> CommitVersion(
         task, one(previous), decision, one(forecast), verified.checks
     )  # outcome or None
-    record = committed | "GateVersion" >> GateVersion(task, one(previous), verified)  # VersionRecord or None
-
-    def published(record: Any, previous: Any) -> Any:
-        record = publish(task, previous, record)
-        if record is not None:
-            report_sink(task.output)
-        return record
-
-    return (
-        record
-        | "PublishVersion" >> beam.Map(published, one(previous))  # VersionRecord or None
-        | "FinishRebuild"
-        >> beam.Map(
-            lambda record, previous, decision: finish(task, previous, decision, record),
-            one(previous),
-            one(decision),
-        )
+    return committed | "PublishVersion" >> PublishVersion(
+        task, one(previous), one(decision), verified
     )  # outcome
 
 

@@ -1,4 +1,4 @@
-"""The steps of a rebuild: compare with the latest version; verify, commit and gate the new one."""
+"""The steps of a rebuild: compare with the latest version; verify, commit and publish the new one."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from shardwright.core.rebuild.compare import (
     report_decision,
     scrub_shard,
 )
+from shardwright.core.rebuild.finish import finish, publish
 from shardwright.core.rebuild.gate import commit_version, gate_version
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.shards.finish import ShardPlace, condense
@@ -32,16 +33,17 @@ from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.sources.listing import ListingDigest, add_up
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task_of
 from shardwright.schemas.codes import CheckDepth
-from shardwright.schemas.drift import Changes
 from shardwright.schemas.dataset import Shard
+from shardwright.schemas.drift import Changes
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.statistics import Statistics
-from shardwright.schemas.version import VersionRecord, check_file, version_path
+from shardwright.schemas.version import check_file, version_path
 from shardwright.transforms.building_blocks import added_findings, added_statistics, composite
 from shardwright.transforms.conversion import condensed
 from shardwright.transforms.diff import CompareDatasets
+from shardwright.transforms.runners import report_sink
 from shardwright.transforms.validate import Validated, verify_results
 
 _PLANNED = "planned"
@@ -199,17 +201,22 @@ def CommitVersion(
 
 
 @composite
-def GateVersion(
-    committed: beam.PCollection, task: RebuildTask, previous: Any, verified: Validated
+def PublishVersion(
+    committed: beam.PCollection,
+    task: RebuildTask,
+    previous: Any,
+    decision: beam.pvalue.AsSingleton,
+    verified: Validated,
 ) -> beam.PCollection:
-    """Compares a new version with the latest one and applies the gates.
+    """Compares a new version with the latest one, applies the gates, switches the pointer, and cleans up.
 
-    `PCollection[outcome or None] -> PCollection[VersionRecord or None]`.
+    `PCollection[outcome or None] -> PCollection[outcome of the rebuild]`.
 
     Args:
       committed: The outcome of the commit.
       task: The rebuild.
       previous: Side input of the PreviousState.
+      decision: Side input of the Decision.
       verified: Results of checking the version's shards.
     """
 
@@ -218,25 +225,30 @@ def GateVersion(
             old, new = version_path(task.output, previous.version), task.directory
             yield from list_pairs(old, new, previous.dataset, read_dataset(new))
 
-    def gated(
-        outcome: Mapping[str, Any] | None, previous: PreviousState, checks: Any,
+    def published(
+        outcome: Mapping[str, Any] | None, previous: PreviousState, decision: Decision, checks: Any,
         findings: Iterable[FindingSummary], statistics: Statistics | None, changes: Changes,
-    ) -> VersionRecord | None:  # fmt: skip
-        if outcome is None:
-            return None
-        added = added_findings(findings)
-        return gate_version(task, previous, outcome, list(checks), added, statistics, changes)
+    ) -> dict[str, Any]:  # fmt: skip
+        record = None
+        if outcome is not None:
+            added = added_findings(findings)
+            record = gate_version(task, previous, outcome, list(checks), added, statistics, changes)
+        record = publish(task, previous, record)
+        if record is not None:
+            report_sink(task.output)
+        return finish(task, previous, decision, record)
 
     changes = (
         committed
         | "ListLedgers" >> beam.FlatMap(ledgers, previous).with_output_types(LedgerPair)  # LedgerPair
         | "CompareDatasets" >> CompareDatasets(lost_is_empty=True)  # Changes
     )
-    return committed | "Gate" >> beam.Map(
-        gated,
+    return committed | "Publish" >> beam.Map(
+        published,
         previous,
+        decision,
         beam.pvalue.AsList(verified.checks),
         beam.pvalue.AsIter(verified.findings),
         added_statistics(verified.statistics),
         beam.pvalue.AsSingleton(changes),
-    )  # VersionRecord or None
+    )  # outcome

@@ -46,13 +46,13 @@ from shardwright.transforms.write_shards import _WriteShard
 PUBLISHED, REFUSED, WITHDRAWN = VersionState.PUBLISHED, VersionState.REFUSED, VersionState.WITHDRAWN
 
 
-#: Step -> the module and the name by which its function is found.
+#: Part of the job -> the module and the name by which its function is found.
 STEPS = {
     "BeginRebuild": (begin, "begin"),
     "CommitVersion": (transforms, "commit_version"),
     "GateVersion": (transforms, "gate_version"),
-    "PublishVersion": (finish, "publish"),
-    "FinishRebuild": (finish, "finish"),
+    "PublishVersion": (transforms, "publish"),
+    "FinishRebuild": (transforms, "finish"),
 }
 ORIGINAL: dict[str, Callable[..., Any]] = {
     step: getattr(module, name) for step, (module, name) in STEPS.items()
