@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 import apache_beam as beam
 import pytest
-from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
 from shardwright.core.plan import assign
@@ -103,7 +102,7 @@ def test_empty_shards_are_checked_too() -> None:
 
 def test_long_annotations_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     heavy = [ref._replace(annotations=str(i) * 200_000) for i, ref in enumerate(REFS[:12])]
-    with TestPipeline() as pipeline:
+    with beam.Pipeline("FnApiRunner") as pipeline:
         refs = pipeline | beam.Create(heavy, reshuffle=False)
         counts = refs | BatchRefs() | beam.Map(lambda batch: len(list(decode_refs(batch))))
         assert_that(counts, equal_to([2, 2, 2, 2, 2, 1, 1]))
