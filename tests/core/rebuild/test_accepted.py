@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from shardwright.core.dataset_files import read_dataset
 from shardwright.core.rebuild.gate import Accepted
 from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.findings import Finding, Gates, ValidationReport, Violation, Where
@@ -39,6 +43,14 @@ def test_a_pair_is_the_same_in_either_order() -> None:
     new = accepted.weigh_findings(REFUSED, _report(2, _pair("b", "a"), _pair("c", "a")))
     message = "some leak; 1 is new since version v1, the first: c: same source bytes"
     assert (new.severity, new.message) == (Severity.ERROR, message)
+
+
+def test_more_bad_images_than_were_accepted_refuse(sound_dataset: Path) -> None:
+    dataset = read_dataset(str(sound_dataset))
+    dataset = replace(dataset, ledger={**dataset.ledger, "quarantined": 4})
+    accepted = Accepted("v1", ("bad_images",), bad_images=3)
+    bad = Violation("bad_images", "max_bad_fraction", Severity.ERROR, "too many")
+    assert accepted.weigh_images(bad, dataset) == bad._replace(message="too many; 1 is new since version v1")
 
 
 def test_findings_of_a_code_that_nobody_accepted_refuse() -> None:
