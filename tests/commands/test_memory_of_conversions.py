@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import oversized
-from helpers.hostile import COMMAND
+from helpers.memory import measured_command
 from helpers.repository import PHOTOS
 from PIL import Image
 
@@ -19,13 +17,6 @@ pytestmark = pytest.mark.slow
 
 MAX_MEGABYTES = 700
 MAX_MEGABYTES_OF_PHOTOGRAPHS = 600
-#: Runs a command; prints its exit code and its peak memory in kB.
-_MEASURE = """
-import os, subprocess, sys
-process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-_, status, used = os.wait4(process.pid, 0)
-print(os.waitstatus_to_exitcode(status), used.ru_maxrss)
-"""
 
 
 def _photograph(megapixels: float, seed: int) -> bytes:
@@ -46,21 +37,9 @@ def _peak_of(tmp_path: Path, files: Iterable[bytes], *more: str) -> float:
         folder = tmp_path / "in" / "ab"[number % 2]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.jpg").write_bytes(data)
-    # Started by a small process, because a child's peak begins with the memory of its parent.
-    argv = [
-        sys.executable,
-        "-c",
-        _MEASURE,
-        str(COMMAND),
-        "convert",
-        str(tmp_path / "in"),
-        str(tmp_path / "out"),
-        *more,
-    ]
-    measured = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=600)
-    code, kilobytes = map(int, measured.stdout.split()[-2:])
-    assert code in (0, 1)
-    return kilobytes / 1e3
+    measured = measured_command("convert", tmp_path / "in", tmp_path / "out", *more)
+    assert measured.code in (0, 1), measured.output
+    return measured.megabytes
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,14 @@ import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-from helpers.hostile import COMMAND, OUTCOMES, check_books, document, ledger_entries
+from helpers.hostile import OUTCOMES, check_books, document, ledger_entries
+from helpers.memory import MeasuredCommand, measured_command
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 pytestmark = pytest.mark.corpus
@@ -35,26 +34,11 @@ _SETTINGS = {
 }
 
 
-class Ran(NamedTuple):
-    """The result of a command, and its peak memory in megabytes."""
-
-    code: int
-    output: str
-    megabytes: float
-
-
-def ran(*argv: object) -> Ran:
-    process = subprocess.Popen(
-        [str(COMMAND), *map(str, argv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert process.stdout is not None
-    output = process.stdout.read()
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    megabytes = used.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    print(f"\n{megabytes:6.0f} MB  {' '.join(map(str, argv))}")
-    assert "Traceback" not in output, output
-    return Ran(process.returncode, output, megabytes)
+def ran(*argv: object) -> MeasuredCommand:
+    """Runs a command that must end without a traceback."""
+    done = measured_command(*argv)
+    assert "Traceback" not in done.output, done.output
+    return done
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +72,7 @@ def files_below(root: Path) -> list[str]:
     return sorted(os.fsdecode(path) for path in found)
 
 
-def validated(dataset: Path, *options: object) -> tuple[dict[str, Any], Ran]:
+def validated(dataset: Path, *options: object) -> tuple[dict[str, Any], MeasuredCommand]:
     done = ran("validate", "--dataset", dataset, *options)
     report: dict[str, Any] = json.loads((dataset / "findings.json").read_text())
     assert done.code == (0 if report["sound"] else 1), done.output
