@@ -290,7 +290,7 @@ def test_another_version_that_is_published_meanwhile_is_seen(
 def test_a_storage_that_fails_is_reported_by_the_whole_rebuild(
     here: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    def failing(*_: object) -> Any:
+    def failing(*_: object, **__: object) -> Any:
         raise EngineError("The disk is tired.")
 
     with monkeypatch.context() as patch:
