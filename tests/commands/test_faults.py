@@ -42,6 +42,7 @@ from helpers.hostile import (
 )
 
 from shardwright.core import conversion as shard_convert
+from shardwright.core import storage
 from shardwright.core.concurrency.pool import ByteBudget
 from shardwright.core.concurrency.underway import UNDERWAY, Task, Underway
 from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT, Watchdog
@@ -389,6 +390,22 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
         preexec_fn=partial(limit_file_size, 10_000),
     )  # fmt: skip
     assert "Cannot write a shard to" in sentence_of(ended(done.returncode, done.stdout, done.stderr), 3)
+
+
+def test_a_disk_that_is_full_after_a_shard_stops_the_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, convert_small: Convert
+) -> None:
+    real = storage.write_bytes
+
+    def full(path: str, data: bytes, inside: str = "") -> None:
+        if "/_index/" in path or "/_shards/" in path:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, data, inside)
+
+    monkeypatch.setattr(storage, "write_bytes", full)
+    assert "the disk is full; free some space, then run again" in sentence_of(convert_small(), 3)
+    left = [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert left == ["train-00000-of-00001.tfrecord"]
 
 
 @pytest.fixture(autouse=True)

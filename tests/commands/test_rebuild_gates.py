@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardwright.core.dataset_files import read_dataset
 from shardwright.core.plan.assign import Placement
+from shardwright.core.rebuild.gate import read_accepted
 from shardwright.core.validation import record
 from shardwright.core.versions import list_versions
 from shardwright.loader import pin
@@ -182,6 +184,8 @@ def test_accepted_findings_do_not_refuse_the_next_versions_but_new_ones_do(
 
 def test_accepted_bad_images_do_not_refuse_the_next_version(folder: Path) -> None:
     version = _accept(folder, _bad, "  {}\n", "bad_images")
+    latest = read_dataset(str(folder / "out" / "versions" / version))
+    assert read_accepted(str(folder / "out"), version, latest).bad_images == 3
     (folder / "source" / "cat" / "1.png").unlink()
     rebuild(job=str(folder / "job.yaml"))
     (item,) = list_versions(str(folder / "out"))[-1].refusals

@@ -28,11 +28,15 @@ def test_inputs_of_different_kinds_give_one_dataset(tmp_path: Path) -> None:
         input={"flat": tmp_path / "flat", "zip": tmp_path / "buildings.zip"},
         output=tmp_path / "out",
         label_regex=r"(?P<label>[a-z]+).*",
+        rename_labels="fruit=food",
         splits="train=0.7,test=0.3",
         verify="full",
     )
     assert len(made.run["detected_as"]) == 2 and balanced(made.dataset.ledger)
-    assert {key.partition("/")[0] for key in labels_by_key(tmp_path / "out")} == {"flat", "zip"}
+    found = {
+        (key.partition("/")[0], label == "food") for key, label in labels_by_key(tmp_path / "out").items()
+    }
+    assert found == {("flat", True), ("zip", False)} and "fruit" not in made.dataset.labels
 
 
 def test_classes_can_be_renamed_merged_and_filtered(tmp_path: Path) -> None:
