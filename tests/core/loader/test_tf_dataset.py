@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.described import described
 from helpers.fewer_imports import late
 from helpers.pictures import file_of
 from helpers.tfds_reading import made
@@ -246,6 +247,11 @@ def test_several_classes_are_a_vector(tmp_path: Path) -> None:
     assert data.element_spec[1].shape.as_list() == [None, 3] and data.class_names == ["a", "b", "c"]
     assert labels_of(directory) == [[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1]]
     assert [Records(directory).label(i).tolist() for i in range(4)] == [[0, 1], [1], [], [2, 0]]
+    converted = loader.load(described("several"), "all", as_dict=True, batch_size=None)
+    found = list(converted.as_numpy_iterator())
+    for row in found:
+        assert row["label"].nonzero()[0].tolist() == sorted(row["image/class/label"])
+    assert converted.class_names == ["air", "land", "sea"] and {sum(row["label"]) for row in found} == {1, 2}
 
 
 def test_a_missing_class_is_minus_one_whatever_the_first_id_is(tmp_path: Path) -> None:
@@ -283,6 +289,13 @@ def test_lists_of_objects_are_ragged_tensors(tmp_path: Path) -> None:
         assert batch[name].row_lengths().numpy().tolist() == [2, 0, 1]
     with pytest.raises(UsageError, match="more than an image and a class"):
         loader.load(directory, as_dict=False)
+
+
+def test_a_dataset_of_the_vision_layout_can_be_loaded() -> None:
+    """One picture has no boxes, and the others have two."""
+    (batch,) = loader.load(described("vision"), "all", image_size=20)
+    for name in ("image/object/bbox/xmin", "image/object/class/label"):
+        assert sorted(batch[name].row_lengths().numpy()) == [0, *[2] * (len(batch["image"]) - 1)]
 
 
 @pytest.mark.sampled(1)
