@@ -82,7 +82,6 @@ def test_only_some_of_many_records_are_read(colors: Path, monkeypatch: pytest.Mo
     assert draw_card_samples(str(colors), read(colors)) == b""
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["raw", "gray", "detection", "own", "webp", "hostile"])
 def test_all_kinds_of_records_are_drawn(kind: str) -> None:
     out = described(kind)

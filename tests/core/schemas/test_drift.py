@@ -274,8 +274,14 @@ def test_each_limit_refuses_what_exceeds_it(
     (refusal,) = check(DRIFTED, Thresholds(**{name: exceeded}))
     assert (refusal.name, refusal.severity) == (name, Severity.ERROR)
     assert refusal.value == pytest.approx(value)
+    assert refusal.limit in (exceeded.values() if isinstance(exceeded, dict) else [exceeded])
     assert refusal.message.startswith(f"{name}: ") and message in refusal.message
     assert "\n" not in refusal.message
+
+
+def test_all_limits_that_are_exceeded_are_reported() -> None:
+    exceeded = {name: limit for name, _, limit, *_ in CASES}
+    assert sorted(names(DRIFTED, **exceeded)) == sorted(exceeded)
 
 
 def test_every_kind_of_change_has_its_own_limit() -> None:

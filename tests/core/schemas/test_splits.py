@@ -150,7 +150,9 @@ def test_every_table_and_file_has_that_order(capsys: Capture, tmp_path: Path) ->
     out = str(tmp_path / "out")
 
     def shown() -> list[str]:
-        lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+        taken = capsys.readouterr()
+        assert "has no effect" not in taken.err, "nothing is wrong with --splits, or with leaving it out"
+        lines = [line.split() for line in taken.out.splitlines() if line.strip()]
         return [line[0] for line in lines if line[0] in wanted]
 
     by_hash = ["plan", str(tmp_path / "in" / "train"), "--splits", "test=0.3,train=0.4,validation=0.3"]

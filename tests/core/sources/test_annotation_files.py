@@ -205,6 +205,7 @@ def test_values_may_cross_chunks() -> None:
     text = '{"images": [' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "]}"
     found = [item.value for item in stream_object(io.BytesIO(text.encode()))]
     assert found == rows
+    assert [item.value for item in stream_list(io.BytesIO(b"[1, 2] \n"))] == [1, 2]
 
 
 @pytest.mark.parametrize(
