@@ -140,6 +140,7 @@ def build_forecast(
     Returns:
       A PCollection of reference batches, one with the forecast, and one with digests of the listing's parts.
     """
+    import apache_beam as beam
 
     from shardwright.transforms.dedupe import chosen_images
     from shardwright.transforms.plan import BatchRefs, ForecastDataset, ListSources
@@ -148,7 +149,7 @@ def build_forecast(
     refs, class_ids, matches, digests = pipeline | "ListSources" >> ListSources(
         request.inputs, Context(settings, spool, request.rules)
     )  # ImageRef, ClassId, RuleMatches, ListingDigest
-    batches = refs | "BatchRefs" >> BatchRefs()  # EncodedRefs
+    batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # Otherwise an unknown class is an error of one object, not of the image.
     fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
     batches = chosen_images(batches, settings, request.rules.keys, fatal)  # EncodedRefs

@@ -88,7 +88,7 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
     refs, *_ = begin | "ListSources" >> ListSources(
         comparison.inputs, Context(settings, comparison.spool, comparison.rules)
     )  # ImageRef, ClassId
-    batches = refs | "BatchRefs" >> BatchRefs()  # EncodedRefs
+    batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # An image of a class that --class_names did not list cannot have copies. A class may also be missing
     # because all of its images were copies, but then no image was quarantined for its class.
     bad = comparison.dataset.ledger.get("reasons", {}).get(Outcome.QUARANTINED, {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from array import array
 from collections import defaultdict
@@ -123,20 +122,27 @@ def _weight(ref: ImageRef) -> int:
     return 1 + (len(ref.annotations) + len(ref.extra)) // _CHARACTERS_PER_REF
 
 
-@composite
-def BatchRefs(refs: beam.PCollection) -> beam.PCollection:
-    """Packs references for a stage boundary. `PCollection[ImageRef] -> PCollection[EncodedRefs]`.
+class BatchRefs(beam.DoFn):
+    """Packs references for a stage boundary, where the cost per element far exceeds the cost per byte."""
 
-    There, the cost per element far exceeds the cost per byte.
-    """
-    batch = beam.BatchElements(
-        _REFS_PER_BATCH, _REFS_PER_BATCH, element_size_fn=_weight, clock=time.monotonic
-    )
-    return (
-        refs
-        | "Batch" >> batch  # list of ImageRef
-        | "Pack" >> beam.Map(encode_refs).with_output_types(EncodedRefs)  # EncodedRefs
-    )
+    def start_bundle(self) -> None:
+        """Starts an empty batch."""
+        self._refs: list[ImageRef] = []
+        self._weight = 0
+
+    def process(self, ref: ImageRef) -> Iterator[EncodedRefs]:
+        """Adds a reference; yields the batch if it is full."""
+        self._refs.append(ref)
+        self._weight += _weight(ref)
+        if self._weight >= _REFS_PER_BATCH:
+            yield encode_refs(self._refs)
+            self._refs, self._weight = [], 0
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Yields the last batch."""
+        if self._refs:
+            yield in_global_window(encode_refs(self._refs))
+            self._refs, self._weight = [], 0
 
 
 def _add_batch(summary: RefSummary, batch: EncodedRefs, splits: PartBounds | None = None) -> None:
