@@ -6,7 +6,6 @@ import dataclasses
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Any
 
 import apache_beam as beam
@@ -66,9 +65,8 @@ def _settled(changes: Changes) -> Iterator[Any]:
     yield changes
 
 
-def _sum_up(_: bytes, relabels: Iterable[Relabel], *changes: Iterable[Changes]) -> Changes:
-    """Returns the sum of all changes with the most frequent class pairs, and the number of pairs."""
-    total = merge_all(Changes)(chain.from_iterable(changes))
+def _with_relabels(_: bytes, total: Changes, relabels: Iterable[Relabel]) -> Changes:
+    """Returns the changes with the most frequent class pairs, and the number of pairs."""
     most = heapq.nsmallest(MAX_PAIRS, relabels, key=lambda relabel: (-relabel[1], relabel[0]))
     return dataclasses.replace(total, relabels=Counter(dict(most)), pairs=sum(1 for _ in relabels))
 
@@ -110,9 +108,15 @@ def CompareDatasets(pairs: beam.PCollection, lost_is_empty: bool = False) -> bea
         | "AllRelabels" >> beam.Flatten()  # Relabel
         | "SumRelabels" >> beam.CombinePerKey(sum)  # Relabel
     )
-    changes = [beam.pvalue.AsIter(step.changes) for step in steps]
+    # A shard may list thousands of changes, so they are added up where they are found.
+    changes = (
+        tuple(step.changes for step in steps)
+        | "AllChanges" >> beam.Flatten()  # Changes
+        | "SumChanges" >> beam.CombineGlobally(merge_all(Changes)).as_singleton_view()
+    )  # Changes
     return (
         pairs.pipeline
         | "Once" >> beam.Impulse()  # bytes
-        | "SumUp" >> beam.Map(_sum_up, beam.pvalue.AsIter(relabels), *changes).with_output_types(Changes)
+        | "WithRelabels"
+        >> beam.Map(_with_relabels, changes, beam.pvalue.AsIter(relabels)).with_output_types(Changes)
     )  # Changes

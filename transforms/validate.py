@@ -320,7 +320,7 @@ def verify_results(
       tasks_of: Returns the shards to read for a result, given the side inputs.
       *sides: Side inputs of `tasks_of`.
       stores: Whether to store the results beside the shards, and to skip shards with a stored result.
-      hold: Lease that the run must hold to store results. None if it needs no lease.
+      hold: Lease that the run must hold to store results, and renews meanwhile. None if it needs no lease.
     """
     depth, layout = CheckDepth.of_verification(settings.verify), settings.record_layout
     checks = statistics = None

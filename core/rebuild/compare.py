@@ -282,7 +282,7 @@ def compare_shard(
         return Compared(place, False)
     try:
         entries = {entry.source: entry for entry in lines}
-    except ValueError:
+    except (ValueError, TypeError):
         return Compared(place, True)
     if listed_bytes and lists_decide_otherwise(entries.values(), plan.recipe):
         return Compared(place, True)

@@ -122,7 +122,7 @@ def _lines_of(directory: str, ledger: LedgerFile) -> list[dict[str, str]]:
         except FileNotFoundError:
             data = b""
     if not ledger.sha256 or ledger.sha256 == hashlib.sha256(data).hexdigest():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, AttributeError):
             entries = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.QUARANTINED)
             lines = [entry.quarantine_line() for entry in entries]
             if len(lines) == ledger.quarantined:

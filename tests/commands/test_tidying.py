@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from helpers.from_nothing import Rebuilt, begin, inodes, write_bmps
 from helpers.hostile import flip, make_tree, picture, run, sentence_of
+from helpers.resealing import read_ledger, write_ledger
 from PIL import Image
 
 from shardwright.core import commit, dataset_files, storage
@@ -335,6 +336,13 @@ def test_a_damaged_shard_is_detected_and_rebuilt(rebuilt: Rebuilt) -> None:
     assert not again.changed and again.outcome["scrub"]["damaged"] == []
     assert metric(rebuilt, "scrubbed_shards") == [0, 3]
     assert validate(str(rebuilt.latest), mode="full").sound
+
+
+def test_a_ledger_that_names_no_source_does_not_end_a_rebuild(rebuilt: Rebuilt) -> None:
+    name = shards_of(rebuilt)[1].stem
+    header, first, *lines = read_ledger(rebuilt.latest, name)
+    write_ledger(rebuilt.latest, name, [header, {**first, "source_key": ["no text"]}, *lines])
+    assert rebuilt.again(verify_sources=True, compared=False).changed
 
 
 def test_all_shards_are_read_again_while_nothing_changes(rebuilt: Rebuilt) -> None:

@@ -74,7 +74,7 @@ def test_ledgers_without_a_bad_image_are_not_read(tmp_path: Path) -> None:
     assert (tmp_path / NAME).read_bytes() == b""
 
 
-@pytest.mark.parametrize("change", ["missing", "another", "damaged", "of another count"])
+@pytest.mark.parametrize("change", ["missing", "another", "damaged", "no text", "of another count"])
 def test_a_ledger_that_its_shard_did_not_write_stops_the_commit(tmp_path: Path, change: str) -> None:
     place = ShardPlace("train", 0, 1)
     result = written(tmp_path, place, entries_of(3, 50, 1))
@@ -84,6 +84,10 @@ def test_a_ledger_that_its_shard_did_not_write_stops_the_commit(tmp_path: Path, 
     elif change == "damaged":
         path.write_bytes(path.read_bytes()[:-20])
         result = replace(result, files={})  # otherwise its sha256 differs
+    elif change == "no text":
+        numbers = [entry._replace(uri=5) for entry in entries_of(3, 50, 1)]  # type: ignore[arg-type]
+        path.write_bytes(dump_ledger(result.header, numbers))
+        result = replace(result, files={})
     elif change == "another":
         path.write_bytes(dump_ledger(result.header, entries_of(4, 50, 1)))
     else:
