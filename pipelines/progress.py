@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
@@ -115,11 +114,16 @@ def _work_text(seconds: float, directory: str) -> str:
         rate = images / seconds
         parts.append(f"{rate:,.0f} images/s")
         if total > images:
-            left = str(timedelta(seconds=round((total - images) / rate)))  # as 0:01:40
-            parts.append(f"{left.removeprefix('0:').removeprefix('0')} left")
+            parts.append(f"{_clock((total - images) / rate)} left")
     parts.append(f"shard {shards:,}/{count:,}" if count else counted(shards, "shard"))
     parts.append(f"{PROGRESS.bad:,} bad")
     return ", ".join(parts)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def _on_terminal(stop: threading.Event, run: _Run) -> None:

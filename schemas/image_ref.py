@@ -8,7 +8,7 @@ import os
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -136,10 +136,14 @@ def encode_refs(refs: Iterable[ImageRef]) -> EncodedRefs:
         return b""
     keys, uris, *others = columns
     places = [uri.removesuffix(key) if uri.endswith(key) else [uri] for key, uri in zip(keys, uris)]
-    packed = [keys, *(some[:1] if some.count(some[0]) == len(some) else some for some in (places, *others))]
+    packed = [keys, *(column[:1] if _is_constant(column) else column for column in (places, *others))]
     # ASCII escapes would join surrogates that do not belong to one character.
     text = json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
     return zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
+
+
+def _is_constant(column: Sequence[object]) -> bool:
+    return column.count(column[0]) == len(column)
 
 
 def decode_refs(batch: EncodedRefs) -> Iterator[ImageRef]:

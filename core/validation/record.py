@@ -224,15 +224,7 @@ class RecordChecker:
             with ExitStack() as held:
                 if encoded is not None:
                     declared = self._declared(values, tensors)
-                    reserve = self.reserve
-                    seen = check_image(
-                        encoded,
-                        declared,
-                        self.look,
-                        (lambda size: held.enter_context(reserve(size))) if reserve else None,
-                        self.schema.damaged_too,
-                        self.schema.bounds,
-                    )
+                    seen = self._see(encoded, declared, held)
                     problems += seen.problems
                     kind = "" if declared.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
                     bare = strip_metadata(encoded, kind) == encoded
@@ -256,6 +248,18 @@ class RecordChecker:
             stored_sha256, bare, None if boxes is None else len(boxes), private,
             folds[0] if folds else None, self._dtype(values) or "",
         )  # fmt: skip
+
+    def _see(self, encoded: bytes, declared: DeclaredImage, held: ExitStack) -> Seen:
+        """Decodes an image and compares it with what its record declares; `held` holds its memory."""
+        reserve = self.reserve
+        return check_image(
+            encoded,
+            declared,
+            self.look,
+            (lambda size: held.enter_context(reserve(size))) if reserve else None,
+            self.schema.damaged_too,
+            self.schema.bounds,
+        )
 
     def _picture(
         self,

@@ -176,9 +176,11 @@ def _keeps_unlabelled(dataset: Dataset) -> bool:
 
 def _class_ids(dataset: Dataset, unlabelled: bool = False) -> _Domain | None:
     """Returns the domain of the ids of the classes, and of none at all if `unlabelled`."""
-    ids = [UNLABELLED] if unlabelled else []
-    ids += range(dataset.first_label, dataset.first_label + len(dataset.labels))
-    return ("int_domain", [("min", ids[0]), ("max", ids[-1]), ("is_categorical", True)]) if ids else None
+    first = UNLABELLED if unlabelled else dataset.first_label
+    last = dataset.first_label + len(dataset.labels) - 1 if dataset.labels else UNLABELLED
+    if last < first:
+        return None
+    return "int_domain", [("min", first), ("max", last), ("is_categorical", True)]
 
 
 def _label_names(dataset: Dataset, names: Sequence[str]) -> _Domain | None:
