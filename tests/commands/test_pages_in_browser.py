@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.headless import CHROMIUM, CONTRASTS, CUT_OFF, Browser
+from helpers.headless import CHROMIUM, CONTRASTS, CUT_OFF, OpenPage
 from helpers.report_samples import HOSTILE, made_up
+from playwright.sync_api import Browser, sync_playwright
 
 from shardwright.core.report.index_page import write_index
 from shardwright.core.report.render import render
@@ -24,9 +25,9 @@ _SMALL_PHONE, _PHONE, _DESK = 360, 390, 1280
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("browser")) as made:
-        yield made
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=CHROMIUM)
 
 
 @pytest.fixture(scope="module")
@@ -41,52 +42,42 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_page_loads_nothing_reports_no_errors_and_fits_the_window(
     browser: Browser, page: str, width: int
 ) -> None:
-    browser.open(page, width)
-    browser.run("for (const details of document.querySelectorAll('details')) details.open = true")
-    assert browser.run("document.documentElement.scrollWidth") == width
-    assert browser.complaints() == []
-    assert [url for url in browser.requests() if not url.startswith("data:image/jpeg")] == [page]
-    browser.run("for (const image of document.images) image.loading = 'eager'")
-    broken = browser.run(
+    opened = OpenPage(browser, page, width)
+    opened.run("for (const details of document.querySelectorAll('details')) details.open = true")
+    assert opened.run("document.documentElement.scrollWidth") == width
+    assert opened.complaints == []
+    assert [url for url in opened.requests if not url.startswith("data:image/jpeg")] == [page]
+    opened.run("for (const image of document.images) image.loading = 'eager'")
+    broken = opened.run(
         "Promise.all([...document.images].map((image) => image.decode().then(() => 0, () => 1)))"
         ".then((all) => all.reduce((a, b) => a + b))"
     )
     assert broken == 0
-    assert browser.run("document.images.length") > 50
+    assert opened.run("document.images.length") > 50
 
 
 @pytest.mark.parametrize("width", [_SMALL_PHONE, _PHONE, 700, _DESK])
 def test_no_text_is_cut_off_without_a_hint(browser: Browser, page: str, width: int) -> None:
-    browser.open(page, width)
-    browser.run("for (const details of document.querySelectorAll('details')) details.open = true")
-    assert browser.run(CUT_OFF) == []
+    opened = OpenPage(browser, page, width)
+    opened.run("for (const details of document.querySelectorAll('details')) details.open = true")
+    assert opened.run(CUT_OFF) == []
     # The test can detect text that is cut off: without line breaks, much of it is.
-    browser.run("document.querySelectorAll('main *').forEach((e) => { e.style.whiteSpace = 'nowrap' })")
-    assert browser.run(CUT_OFF)
+    opened.run("document.querySelectorAll('main *').forEach((e) => { e.style.whiteSpace = 'nowrap' })")
+    assert opened.run(CUT_OFF)
 
 
 def test_an_injected_script_does_not_run(browser: Browser, tmp_path: Path, page: str) -> None:
     # The policy is the second defence: insert a script by hand, and check that it does not run.
     text = render(made_up(("a",))).replace("</main>", "<script>document.title = 'broken'</script></main>")
     (tmp_path / "broken.html").write_text(text)
-    browser.open((tmp_path / "broken.html").as_uri(), _DESK)
-    assert browser.run("document.title") == "a: dataset report"
-    assert any("Content Security Policy" in str(complaint) for complaint in browser.complaints())
-
-
-def accessible(browser: Browser) -> list[tuple[str, str]]:
-    """Returns role and name of everything that a screen reader gets."""
-    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
-    return [
-        (node["role"]["value"], node.get("name", {}).get("value", ""))
-        for node in nodes
-        if not node.get("ignored") and "role" in node
-    ]
+    opened = OpenPage(browser, (tmp_path / "broken.html").as_uri(), _DESK)
+    assert opened.run("document.title") == "a: dataset report"
+    assert any("Content Security Policy" in str(complaint) for complaint in opened.complaints)
 
 
 def test_the_page_has_landmarks_and_headings_for_screen_readers(browser: Browser, page: str) -> None:
-    browser.open(page, _DESK)
-    nodes = accessible(browser)
+    opened = OpenPage(browser, page, _DESK)
+    nodes = opened.accessible()
     roles = [role for role, _ in nodes]
     for landmark in ("banner", "navigation", "main", "contentinfo"):
         assert roles.count(landmark) == 1
@@ -97,41 +88,36 @@ def test_the_page_has_landmarks_and_headings_for_screen_readers(browser: Browser
 
 
 def test_findings_can_be_filtered(browser: Browser, page: str) -> None:
-    browser.open(page, _DESK)
+    opened = OpenPage(browser, page, _DESK)
     shown = "[...document.querySelectorAll('tr[data-severity]')].filter((row) => !row.hidden).length"
-    every = browser.run(shown)
-    assert browser.run("document.querySelector('#filter').hidden") is False
-    browser.run("document.querySelector('input[value=note]').click()")
-    assert 0 < browser.run(shown) < every
-    assert browser.run("document.querySelector('details[data-code=DARK]').hidden") is True
-    browser.run("document.querySelector('input[value=note]').click()")
-    browser.run(
+    every = opened.run(shown)
+    assert opened.run("document.querySelector('#filter').hidden") is False
+    opened.run("document.querySelector('input[value=note]').click()")
+    assert 0 < opened.run(shown) < every
+    assert opened.run("document.querySelector('details[data-code=DARK]').hidden") is True
+    opened.run("document.querySelector('input[value=note]').click()")
+    opened.run(
         "(() => { const box = document.querySelector('input[type=search]'); box.value = 'leak';"
         " box.dispatchEvent(new Event('input', {bubbles: true})) })()"
     )
-    assert browser.run(shown) == 5
+    assert opened.run(shown) == 5
     assert (
-        browser.run("document.querySelector('#filter output').textContent") == f"5 of {every} listed findings"
+        opened.run("document.querySelector('#filter output').textContent") == f"5 of {every} listed findings"
     )
-    assert browser.complaints() == []
+    assert opened.complaints == []
 
 
 def test_everything_is_visible_without_scripts(browser: Browser, page: str) -> None:
-    browser.call("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        browser.open(page, _PHONE)
-        assert browser.run("document.querySelector('#filter').hidden") is True
-        assert browser.run("document.querySelectorAll('tr[data-severity]').length") > 50
-    finally:
-        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    opened = OpenPage(browser, page, _PHONE, java_script_enabled=False)
+    assert opened.run("document.querySelector('#filter').hidden") is True
+    assert opened.run("document.querySelectorAll('tr[data-severity]').length") > 50
 
 
-def test_the_page_can_be_printed(browser: Browser, page: str, tmp_path: Path) -> None:
-    browser.open(page, 800)
-    browser.pdf(tmp_path / "page.pdf")
-    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
-    browser.open(page, 800, media="print")
-    assert browser.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+def test_the_page_can_be_printed(browser: Browser, page: str) -> None:
+    opened = OpenPage(browser, page, 800)
+    assert opened.page.pdf().startswith(b"%PDF")
+    opened.page.emulate_media(media="print")
+    assert opened.run("getComputedStyle(document.querySelector('nav')).display") == "none"
 
 
 _GOOD, _REFUSED, _BUILDING = "20261119T020000Z", "20261120T020000Z", "20261121T020000Z"
@@ -173,17 +159,17 @@ def index(output: Path) -> str:
 def test_the_list_of_versions_loads_nothing_reports_no_errors_and_fits_the_window(
     browser: Browser, index: str, width: int
 ) -> None:
-    browser.open(index, width)
-    assert browser.run("document.documentElement.scrollWidth") == width
-    assert browser.complaints() == [] and len(browser.requests()) == 1
-    assert browser.run("document.querySelectorAll('tbody').length") == 3
-    sticking_out = browser.run(
+    opened = OpenPage(browser, index, width)
+    assert opened.run("document.documentElement.scrollWidth") == width
+    assert opened.complaints == [] and len(opened.requests) == 1
+    assert opened.run("document.querySelectorAll('tbody').length") == 3
+    sticking_out = opened.run(
         "[...document.querySelectorAll('main *')].filter((e) => e.checkVisibility()"
         " && !e.closest('.sr, thead') && e.getBoundingClientRect().right > innerWidth).length"
     )
     assert sticking_out == 0
     drawn = "[...document.querySelectorAll('.stack i')].filter((bar) => bar.checkVisibility()).length"
-    assert browser.run(drawn) == 2
+    assert opened.run(drawn) == 2
 
 
 @pytest.mark.parametrize("name", ["", "index.html", f"versions/{_REFUSED}/report.html"])
@@ -192,26 +178,28 @@ def test_the_list_of_versions_loads_nothing_reports_no_errors_and_fits_the_windo
 def test_all_text_has_enough_contrast(
     browser: Browser, page: str, output: Path, name: str, dark: bool, width: int
 ) -> None:
-    browser.open((output / name).as_uri() if name else page, width, dark=dark)
-    ratio, where = browser.run(CONTRASTS)
+    scheme = "dark" if dark else "light"
+    url = (output / name).as_uri() if name else page
+    opened = OpenPage(browser, url, width, color_scheme=scheme)
+    ratio, where = opened.run(CONTRASTS)
     assert ratio >= 4.5, where
-    assert browser.run("document.documentElement.scrollWidth") == width
+    assert opened.run("document.documentElement.scrollWidth") == width
 
 
 def test_every_link_has_a_target_that_links_back(browser: Browser, index: str) -> None:
-    browser.open(index, _DESK)
-    links = browser.run("[...document.querySelectorAll('td a')].map((a) => a.href)")
+    opened = OpenPage(browser, index, _DESK)
+    links = opened.run("[...document.querySelectorAll('td a')].map((a) => a.href)")
     assert len(links) == 4  # two reports and two datasets; there is no comparison
-    browser.open(next(link for link in links if link.endswith("report.html")), _PHONE)
-    assert browser.run("document.title").endswith(f"report of version {_REFUSED}")
-    assert browser.complaints() == []
-    assert browser.run("document.querySelector('.eyebrow a').href") == index
+    opened = OpenPage(browser, next(link for link in links if link.endswith("report.html")), _PHONE)
+    assert opened.run("document.title").endswith(f"report of version {_REFUSED}")
+    assert opened.complaints == []
+    assert opened.run("document.querySelector('.eyebrow a').href") == index
 
 
 def test_screen_readers_find_the_table_on_a_phone(browser: Browser, index: str) -> None:
     for width in (_PHONE, _DESK):
-        browser.open(index, width)
-        nodes = accessible(browser)
+        opened = OpenPage(browser, index, width)
+        nodes = opened.accessible()
         roles = [role for role, _ in nodes]
         assert roles.count("table") == 1 and roles.count("rowheader") == 3
         assert roles.count("columnheader") == 7
@@ -220,12 +208,7 @@ def test_screen_readers_find_the_table_on_a_phone(browser: Browser, index: str) 
 
 
 def test_times_are_also_shown_in_local_time(browser: Browser, index: str) -> None:
-    browser.call("Emulation.setTimezoneOverride", timezoneId="Asia/Tokyo")
-    try:
-        browser.open(index, _DESK)
-        text = browser.run(f"document.querySelector('#v-{_GOOD} time').textContent")
-    finally:
-        browser.call("Emulation.setTimezoneOverride", timezoneId="UTC")
-    assert text.startswith("2026-11-19 02:00 UTC, ") and "11:00" in text
-    browser.open(index, _DESK)
-    assert browser.run(f"document.querySelector('#v-{_GOOD} time').textContent") == "2026-11-19 02:00 UTC"
+    text = f"document.querySelector('#v-{_GOOD} time').textContent"
+    in_tokyo = OpenPage(browser, index, _DESK, timezone_id="Asia/Tokyo").run(text)
+    assert in_tokyo.startswith("2026-11-19 02:00 UTC, ") and "11:00" in in_tokyo
+    assert OpenPage(browser, index, _DESK, timezone_id="UTC").run(text) == "2026-11-19 02:00 UTC"

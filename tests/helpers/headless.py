@@ -1,35 +1,13 @@
-"""Drives a headless Chromium over a pair of pipes with the DevTools protocol; needs only the browser."""
+"""Opens pages in a headless Chromium, and says what is wrong with them."""
 
 from __future__ import annotations
 
-import base64
-import json
-import os
-import select
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from playwright.sync_api import Browser
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-_OPTIONS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe",
-)  # fmt: skip
-#: The browser reads from descriptor 3 and writes to 4.
-_START = """
-import fcntl, os, sys
-ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 20) for end in sys.argv[1:3]]
-os.dup2(ends[0], 3)
-os.dup2(ends[1], 4)
-os.execv(sys.argv[3], sys.argv[3:])
-"""
-_PATIENCE = 60
 #: Contrast between each piece of text and its background, by WCAG's formula; the lowest values.
 CONTRASTS = """
 (() => {
@@ -90,107 +68,36 @@ CUT_OFF = """
 """
 
 
-class Browser:
-    """A tab of a browser, with its messages and requests."""
+class OpenPage:
+    """A page in a window of its own, with its messages and requests.
 
-    def __init__(self, folder: Path) -> None:
-        assert CHROMIUM is not None
-        to_read, self._to = os.pipe()
-        self._from, to_write = os.pipe()
-        command = [CHROMIUM, *_OPTIONS, f"--user-data-dir={folder}", "about:blank"]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, str(to_read), str(to_write), *command],
-            pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-        os.close(to_read)
-        os.close(to_write)
-        self._buffer = b""
-        self._number = 0
-        self._session = ""
-        self.events: list[dict[str, Any]] = []
-        targets = self.call("Target.getTargets")["targetInfos"]
-        page = next(target["targetId"] for target in targets if target["type"] == "page")
-        self._session = self.call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
-            self.call(f"{domain}.enable")
+    Args:
+      browser: The browser.
+      url: Address of the page.
+      width: Width of the window; a narrow one is that of a phone.
+      **options: Options of the window, as Playwright calls them.
+    """
 
-    def __enter__(self) -> Browser:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._to)
-        os.close(self._from)
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Calls a method of the protocol; events that arrive meanwhile are stored."""
-        self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._to, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._next()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, answer
-                return answer["result"]
-            self.events.append(answer)
-
-    def _next(self) -> dict[str, Any]:
-        end = time.monotonic() + _PATIENCE
-        while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._from], [], [], max(0, end - time.monotonic()))
-            assert ready, "the browser does not answer"
-            data = os.read(self._from, 1 << 20)
-            assert data, "the browser has gone"
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\0")
-        return json.loads(line)
-
-    def open(self, url: str, width: int, height: int = 900, dark: bool = False, media: str = "") -> None:
-        """Opens a page in a window of some size and waits until it is loaded."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
-                  deviceScaleFactor=1, mobile=width < 500)  # fmt: skip
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", media=media, features=[scheme])
-        self.events.clear()
-        self.call("Page.navigate", url=url)
-        end = time.monotonic() + _PATIENCE
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
-            assert time.monotonic() < end, "the page does not load"
-            self.events.append(self._next())
+    def __init__(self, browser: Browser, url: str, width: int, **options: Any) -> None:
+        window = {"width": width, "height": 900}
+        self.page = browser.new_page(viewport=window, is_mobile=width < 500, **options)
+        #: What the page wrote to the console, and its errors.
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url[:200]))
+        self.page.goto(url)
 
     def run(self, script: str) -> Any:
         """Returns the value of an expression in the page."""
-        result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        assert "exceptionDetails" not in result, result
-        return result["result"].get("value")
+        return self.page.evaluate(script)
 
-    def complaints(self) -> list[Any]:
-        """Returns the messages that the page wrote to the console, and its errors."""
-        wanted = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
-        return [event for event in self.events if event.get("method") in wanted]
-
-    def requests(self) -> list[str]:
-        """Returns the requests of the page."""
-        sent = (event for event in self.events if event.get("method") == "Network.requestWillBeSent")
-        return [event["params"]["request"]["url"][:200] for event in sent]
-
-    def screenshot(self, path: Path, clip: tuple[int, int, int, int] | None = None) -> None:
-        """Writes a picture of the whole page, or of a part of it (x, y, width, height)."""
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        x, y, width, height = clip or (0, 0, int(size["width"]), int(size["height"]))
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True,
-                         clip={"x": x, "y": y, "width": width, "height": height, "scale": 1})  # fmt: skip
-        path.write_bytes(base64.b64decode(shot["data"]))
-
-    def pdf(self, path: Path) -> None:
-        """Prints the page."""
-        path.write_bytes(base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"]))
+    def accessible(self) -> list[tuple[str, str]]:
+        """Returns role and name of everything that a screen reader gets."""
+        nodes = self.page.context.new_cdp_session(self.page).send("Accessibility.getFullAXTree")["nodes"]
+        return [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in nodes
+            if not node.get("ignored") and "role" in node
+        ]
