@@ -322,9 +322,16 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
                 annotated = annotate(ref, image, settings, recipe.ids, read.mask, reserve)
     except NotACandidate as left_out:
         if left_out.reason == FilterReason.SKIPPED_FORMAT:
-            # The stage shows that the file was read: its state belongs to the plan's digest.
+            # The stage shows that the file was read: its state belongs to the plan's digest, and its digests
+            # show a rebuild that it is the same.
             entry = Entry(
-                ref.key, Outcome.FILTERED, ref.fingerprint, reason=left_out.reason, stage=Stage.DECODE
+                ref.key,
+                Outcome.FILTERED,
+                ref.fingerprint,
+                read.sha256,
+                reason=left_out.reason,
+                stage=Stage.DECODE,
+                mask_sha256=read.mask_sha256,
             )
             return Converted(entry, source_bytes=read.size)
         # The source names it as an image: in a row of a manifest, an annotation, a record.

@@ -31,7 +31,6 @@ from shardwright.core.sources.listing import ListingDigest
 from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import SUFFIXES
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.ledger import Entry, load_ledger
@@ -296,14 +295,14 @@ def compare_shard(
 
 
 def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: Mapping[str, Entry]) -> bool:
-    """Returns whether any source has other bytes, or another fault, than its ledger states."""
+    """Returns whether any source has other bytes, or another reason to be left out, than its ledger."""
 
     def has_other_content(ref: ImageRef) -> bool:
         entry = entries.get(ref.key)
         if entry is None:
             return True
         read = read_ref(ref, recipe, (entry.sha256, entry.mask_sha256))
-        if isinstance(read.problem, ImageFault):
+        if read.problem is not None:
             outcome = read.problem.reason, read.problem.message, read.sha256
             return outcome != (entry.reason, entry.message, entry.sha256)
         return not read.same

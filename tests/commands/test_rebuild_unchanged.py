@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 from helpers.examples import examples
-from helpers.from_nothing import alter_in_secret, other_pixels, write_bmps
+from helpers.from_nothing import alter_in_secret, begin, other_pixels, write_bmps
 from helpers.hostile import flip, picture
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -234,6 +235,15 @@ def test_a_changed_change_time_alone_makes_no_version(here: Path, monkeypatch: p
     monkeypatch.setattr(compare, "read_ref", lambda ref, *more: compared.append(ref.key) or read(ref, *more))
     assert not rebuild(**JOB).changed and sorted(compared) == ["a/0.bmp", "a/2.bmp", "b/1.bmp"]
     assert ends_early()  # their bytes have been compared
+
+
+def test_images_that_are_left_out_when_they_are_read_make_no_version(tmp_path: Path) -> None:
+    write_bmps(tmp_path / "in", 8)
+    (tmp_path / "in" / "a" / "skipped.gif").write_bytes(b"GIF89a" + bytes(20))
+    digest = hashlib.sha256((tmp_path / "in" / "a" / "6.bmp").read_bytes()).hexdigest()
+    (tmp_path / "opt_out.txt").write_text(f"{digest}\n")
+    rebuilt = begin(tmp_path, exclude=f"@{tmp_path / 'opt_out.txt'}", skip_formats="gif")
+    assert not rebuilt.again(verify_sources=True, compared=False).changed
 
 
 def test_an_image_that_cannot_be_read_is_tried_each_time(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
