@@ -11,13 +11,14 @@ import apache_beam as beam
 
 from shardwright.core.images.annotate import annotate, read_mask
 from shardwright.core.images.convert import ConvertedImage, convert_image
+from shardwright.core.images.decode import no_image
 from shardwright.core.images.read import read_image
 from shardwright.core.plan.request import read_layout
 from shardwright.core.records.build import ExampleBuilder, check_labels, label_ids
-from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
+from shardwright.schemas.codes import FilterReason, Outcome, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import settings_from
-from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
+from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes
 from shardwright.schemas.ledger import Entry
 from shardwright.transforms.building_blocks import composite
@@ -33,14 +34,15 @@ class ImageElement(NamedTuple):
       data: Bytes of the source, from reading until decoding.
       sha256: Hex digest of the source bytes, after reading.
       image: The image as a record stores it, after decoding.
-      fault: What is wrong with the image; each step passes on faulty elements unchanged.
+      fault: What is wrong with the image, or which setting leaves it out; each step passes on such elements
+        unchanged.
     """
 
     ref: ImageRef
     data: bytes = b""
     sha256: str = ""
     image: ConvertedImage | None = None
-    fault: ImageFault | None = None
+    fault: ImageFault | LeftOut | None = None
 
 
 def ref_of_path(path: str) -> ImageRef:
@@ -50,16 +52,19 @@ def ref_of_path(path: str) -> ImageRef:
 
 
 def attempt(element: ImageElement, step: Callable[[ImageElement], ImageElement]) -> ImageElement:
-    """Applies a step to an element; stores a fault of the image in the element."""
+    """Applies a step to an element; stores in the element why the image is left out, if it is."""
     if element.fault is not None:
         return element
+    problem: ImageFault | LeftOut
     try:
         return step(element)
-    except ImageFault as fault:
-        return element._replace(data=b"", fault=fault)
-    except NotACandidate as error:
-        no_image = ImageFault(QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, error.reason)
-        return element._replace(data=b"", fault=no_image)
+    except (ImageFault, LeftOut) as left_out:
+        problem = left_out
+    except NotACandidate as left_out:
+        problem = no_image(element.data)
+        if left_out.reason == FilterReason.SKIPPED_FORMAT:
+            problem = LeftOut(FilterReason.SKIPPED_FORMAT, Stage.DECODE, "")
+    return element._replace(data=b"", fault=problem)
 
 
 def step_settings(values: dict[str, Any]) -> ConvertSettings:
@@ -140,8 +145,8 @@ def BuildExamples(
     builder = ExampleBuilder(checked.record_layout, ids)
 
     def build(element: ImageElement) -> Iterator[Any]:
-        fault = element.fault
-        if fault is None:
+        problem = element.fault
+        if problem is None:
             assert element.image is not None, "BuildExamples follows DecodeAndResize"
             try:
                 check_labels(element.ref, checked.record_layout, ids)
@@ -154,20 +159,21 @@ def BuildExamples(
                     example = tf.train.Example.FromString(example)
                 yield example
                 return
-            except ImageFault as error:
-                fault = error
+            except ImageFault as fault:
+                problem = fault
+        is_fault = isinstance(problem, ImageFault)
         yield beam.pvalue.TaggedOutput(
             _QUARANTINED,
             Entry(
                 key=element.ref.key,
-                outcome=Outcome.QUARANTINED,
+                outcome=Outcome.QUARANTINED if is_fault else Outcome.FILTERED,
                 fingerprint=element.ref.fingerprint,
                 sha256=element.sha256,
                 label=element.ref.label,
-                reason=fault.reason,
-                stage=fault.stage,
-                message=fault.message,
-                uri=element.ref.uri,
+                reason=problem.reason,
+                stage=problem.stage,
+                message=problem.message,
+                uri=element.ref.uri if is_fault else "",
             ),
         )
 

@@ -27,7 +27,7 @@ from shardwright import loader, schemas, transforms
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.python_calls import called_from_python, in_python_words
 from shardwright.schemas import errors, missing_packages
-from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 from shardwright.transforms import BuildExamples, DecodeAndResize, ReadImages
 
@@ -116,6 +116,23 @@ def test_the_steps_compose_with_the_stock_writer_and_real_messages(tmp_path: Pat
         assert tf.io.decode_png(feature["image/encoded"].bytes_list.value[0]).shape == (48, 48, 3)
         assert feature["image/class/label"].int64_list.value == [0]
     assert len(names) == len(paths)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [({"min_side": 5000}, FilterReason.MIN_SIDE), ({"skip_formats": "jpeg"}, FilterReason.SKIPPED_FORMAT)],
+)
+def test_the_steps_name_the_images_that_a_setting_leaves_out(
+    values: dict[str, Any], reason: FilterReason
+) -> None:
+    def check(left_out: list) -> None:
+        (entry,) = left_out
+        assert (entry.outcome, entry.reason, entry.stage) == (Outcome.FILTERED, reason, Stage.DECODE)
+
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        owl = pipeline | beam.Create([str(PHOTOS / "birds" / "owl.jpg")])
+        _, left_out = owl | ReadImages() | DecodeAndResize(**values) | BuildExamples(labels=["birds"])
+        assert_that(left_out, check)
 
 
 def test_the_example_pipeline_explains_its_arguments_and_runs(
