@@ -77,13 +77,14 @@ def mark_copies(batch: EncodedRefs, first_keys: Mapping[str, str]) -> EncodedRef
 
 @composite
 def DedupeExact(
-    batches: beam.PCollection, max_bytes: int, class_names: Sequence[str] = ()
+    batches: beam.PCollection, max_bytes: int, keys: KeyRules, class_names: Sequence[str] = ()
 ) -> beam.PCollection:
     """Marks copies of images. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
 
     Args:
       batches: References of images.
       max_bytes: Largest size of a file that is read.
+      keys: Rules of `--include` and `--exclude`.
       class_names: Class names that are allowed. Empty to allow any.
     """
     names = frozenset(class_names)
@@ -91,7 +92,10 @@ def DedupeExact(
     def hashed_ref(ref: ImageRef) -> ImageRef:
         # An image of an unknown class is quarantined, so no copy may be removed in its favor.
         is_listed = not names or names.issuperset(ref.labels)
-        return hash_ref(ref, max_bytes) if ref.is_candidate and is_listed else ref._replace(sha256="")
+        hashed = hash_ref(ref, max_bytes) if ref.is_candidate and is_listed else ref._replace(sha256="")
+        if keys.need_bytes and hashed.sha256 and keys.reason_by_bytes(ref.key, hashed.sha256):
+            return hashed._replace(sha256="")  # the same is true of an image whose digest leaves it out
+        return hashed
 
     def hash_sources(batch: EncodedRefs) -> EncodedRefs:
         return encode_refs(map_refs(hashed_ref, list(decode_refs(batch))))
@@ -169,7 +173,7 @@ def chosen_images(
       A PCollection of EncodedRefs.
     """
     if settings.dedupe == "exact":
-        exact = DedupeExact(settings.max_source_bytes, class_names)
+        exact = DedupeExact(settings.max_source_bytes, keys, class_names)
         batches = batches | "DedupeExact" >> exact  # EncodedRefs
     elif settings.dedupe == "near":
         from shardwright.transforms.dedupe_near import DedupeNear  # decodes images, which others do not need

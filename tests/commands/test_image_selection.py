@@ -143,6 +143,17 @@ def test_a_resumed_run_follows_the_present_lists(tmp_path: Path) -> None:
     assert fresh.dataset.fingerprint == again.dataset.fingerprint
 
 
+def test_an_image_that_its_digest_leaves_out_replaces_no_copy(tmp_path: Path) -> None:
+    files = {"a/1.png": picture(1), "a/2.png": picture(2), "b/1.png": picture(1), "b/2.png": picture(2)}
+    put_files(tmp_path / "in", files)
+    keep = tmp_path / "keep.txt"
+    keep.write_text(f"b/1.png\n{digest_of(tmp_path / 'in' / 'a' / '2.png')}\n")
+    convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), include=f"@{keep}", dedupe="exact")
+    assert outcomes(tmp_path / "out") == {
+        "a/1.png": "not_included", "a/2.png": "written", "b/1.png": "written", "b/2.png": "a/2.png",
+    }  # fmt: skip
+
+
 def test_at_most_n_images_of_each_class_are_taken_and_stay(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 24, ("ant", "bee", "cat"))
     (tmp_path / "in" / "cat" / "more.png").write_bytes(picture(99))

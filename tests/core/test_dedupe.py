@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from shardwright.core.hash_buckets import bucket_of, pack_rows, unpack_rows
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
+from shardwright.schemas.key_rules import KeyRules
 from shardwright.transforms.dedupe import DedupeExact, first_of_equal, mark_copies
 
 #: Few checksums and keys with characters that order and encode differently, so that many meet.
@@ -60,7 +61,7 @@ def test_batches_stay_packed_and_unreadable_images_stay(tmp_path: Path) -> None:
         assert marked["missing"].is_candidate and not marked["missing"].sha256
 
     with beam.Pipeline("FnApiRunner") as pipeline:
-        made = pipeline | beam.Create(batches).with_output_types(EncodedRefs) | DedupeExact(100)
+        made = pipeline | beam.Create(batches).with_output_types(EncodedRefs) | DedupeExact(100, KeyRules())
         assert_that(made, check)
 
 
