@@ -139,7 +139,7 @@ class Records:
         """
         rows = read_labels(self.directory, self.dataset, self._slices)
         all_keys = [entry.key for _, of_slice in rows for _, entry in of_slice]
-        return all_keys if len(self) == len(all_keys) else [all_keys[i] for i in self._positions]
+        return all_keys if self._positions == range(len(all_keys)) else [all_keys[i] for i in self._positions]
 
     def __len__(self) -> int:
         return len(self._positions)

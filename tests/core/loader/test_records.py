@@ -133,6 +133,7 @@ def test_keys_equal_those_of_the_records(datasets: dict[str, Path]) -> None:
     records = Records(datasets["classification"])
     assert records.keys == [record["image/filename"].decode() for record in records]
     assert records[3:9:2].keys == records.keys[3:9:2]
+    assert records[::-1].keys == records.keys[::-1]
     names = [records.labels[int(records.label(i))] for i in range(len(records))]
     assert names == [key.partition("/")[0] for key in records.keys]
 
