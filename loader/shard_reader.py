@@ -52,7 +52,7 @@ def find_ends(directory: str, split: str, number: int, num_shards: int, shard: S
         path = storage.join(directory, file)
         try:
             ends = _checked(places_in(storage.read_bytes(path)), shard)
-        except (FileNotFoundError, ValueError, TypeError):
+        except (FileNotFoundError, ValueError, TypeError, OverflowError):
             continue
         except OSError as error:
             raise storage.fault(error, "read", path) from error

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from helpers.repository import PHOTOS, SETTINGS
 
+from shardwright.loader import Records
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.validate import validate
@@ -148,6 +149,12 @@ def test_an_index_of_another_shard_is_reported(
     message_of = {finding.shard: finding.message for finding in report.findings}
     for name, (_, message) in zip(INDEXES, damages):
         assert message in message_of[shard_of(copied / name).name]
+
+
+def test_records_do_not_need_a_sound_index(sound_dataset: Path, copied: Path) -> None:
+    for name in INDEXES:
+        (copied / name).write_text(f"0 {10**30}\n")
+    assert Records(copied, "all").raw(0) == Records(sound_dataset, "all").raw(0)
 
 
 def test_missing_and_unexpected_indexes_are_reported(copied: Path) -> None:
