@@ -69,11 +69,15 @@ def _plain_path(value: str) -> str:
     >>> _plain_path("/data/local-files/?d=photos/a%20cat.jpg")
     'photos/a cat.jpg'
     """
-    if _LOCAL_FILES in value:
-        return parse_qs(urlsplit(value).query).get("d", [""])[0] or value
     if "://" not in value and not value.startswith("/data/"):
         return value
-    return unquote(urlsplit(value).path).lstrip("/")
+    try:
+        url = urlsplit(value)
+    except ValueError:  # some other text that begins like a URL, or one with a wrong host
+        return value
+    if _LOCAL_FILES in value:
+        return parse_qs(url.query).get("d", [""])[0] or value
+    return unquote(url.path).lstrip("/")
 
 
 def paths_of(value: str) -> tuple[str, ...]:

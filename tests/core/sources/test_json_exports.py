@@ -57,6 +57,7 @@ def test_paths_of_uploads_and_storages() -> None:
     assert paths_of("gs://bucket/a/b%2Bc.png") == ("a/b+c.png", "b+c.png")
     assert paths_of("upload/1/12345678-.jpg")[-1] == ".jpg"
     assert paths_of("cat.jpg") == ("cat.jpg",)
+    assert paths_of("http://[host]/cat.jpg")[-1] == "cat.jpg"  # a host that is no address
 
 
 @pytest.mark.parametrize("degrees", [0.0, 30.0, 90.0, 211.5, 359.0])
