@@ -12,7 +12,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from shardwright.core import storage
@@ -34,6 +35,19 @@ def dataset_name(output: str) -> str:
     """Returns the name of the dataset in a directory: the name of the directory."""
     path = output if storage.is_remote(output) else os.path.abspath(output)
     return printable(path.rstrip("/").rpartition("/")[2]) or "dataset"
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Returns a unique short name -> path, in order.
+
+    The names are the names of the files, or with the folders in which they differ if two have one name.
+    """
+    names = {path.rpartition("/")[2]: path for path in paths}
+    if len(names) < len(paths):
+        split = [path.split("/") for path in paths]
+        shared = len(list(takewhile(lambda parts: len(set(parts)) == 1, zip(*split))))
+        names = {"/".join(parts[shared:]): path for parts, path in zip(split, paths)}
+    return names
 
 
 def utc(seconds: float) -> str:

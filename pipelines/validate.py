@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import left_behind, read_dataset, remove_unfinished
+from shardwright.core.dataset_files import left_behind, read_dataset, remove_unfinished, short_names
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.rules import make_rules
@@ -86,8 +86,8 @@ shardwright validate out/ --against photos/
 def list_tasks(target: Target) -> Iterator[ShardTask]:
     """Yields the shards to check."""
     if target.directory is None:
-        for path in target.files:
-            yield ShardTask(path, os.path.basename(path), "", None)
+        for name, path in short_names(target.files).items():
+            yield ShardTask(path, name, "", None)
         return
     dataset = read_dataset(target.directory)
     recipes = recipes_of_dataset(dataset)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import dataset_name, read_dataset
+from shardwright.core.dataset_files import dataset_name, read_dataset, short_names
 from shardwright.core.preview import ledger_entries
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
@@ -250,7 +250,7 @@ def gather_files(
     seen = dict(draw_thumbnails(first, schema))
     samples = tuple(Sample(at, f"{os.path.basename(at.file)}, byte {at.offset}") for at in seen)
     sizes = [picture.stored for picture in seen.values() if picture.stored]
-    paths = {os.path.basename(path): path for path in files}
+    paths = short_names(files)
     checked = select_findings(validation, "", drawn)
     seen |= read_thumbnails(shown_places(checked, paths), paths, schema)
     total = 0

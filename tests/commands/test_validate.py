@@ -405,6 +405,17 @@ def test_kept_pictures_are_measured(folder: Path, tmp_path: Path) -> None:
     assert all(one["other"]["shard"] for one in stored["findings"] if one["code"] == "EXACT_DUPLICATE")
 
 
+def test_foreign_files_of_one_name_are_told_apart(sound_dataset: Path, tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        shutil.copy(sound_dataset / "test-00000-of-00001.tfrecord", tmp_path / folder / "part.tfrecord")
+    report = validate(str(tmp_path / "*/part.tfrecord"), mode="quality")
+    assert report.counts["EXACT_DUPLICATE"] == report.records / 2 > 0
+    assert {
+        (one.shard, one.other.shard) for one in report.findings if one.code == "EXACT_DUPLICATE" and one.other
+    } == {("b/part.tfrecord", "a/part.tfrecord")}
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("image_format", ["jpeg", "raw", "webp"])
 def test_findings_do_not_depend_on_how_pictures_are_stored(
