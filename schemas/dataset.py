@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import UsageError, json_place
@@ -67,6 +67,18 @@ class Shard:
     records: int
     bytes: int
     sha256: str
+
+
+class _Counts(NamedTuple):
+    """The types of the counts in `Dataset.ledger`."""
+
+    listed: int = 0
+    written: int = 0
+    quarantined: int = 0
+    filtered: int = 0
+    deduplicated: int = 0
+    splits: Mapping[str, Mapping[str, int]] = {}
+    reasons: Mapping[str, Mapping[str, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -266,6 +278,7 @@ class Dataset:
                             "or convert again."
                         )
             splits = {split: content["shards"] for split, content in by_split(value["splits"]).items()}
+            from_json(_Counts, value["ledger"])  # finds damage
             return from_json(Dataset, {**value, "splits": splits})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error

@@ -374,6 +374,9 @@ def test_names_that_differ_only_in_unicode_form_collide(capfd: Capture, tmp_path
         (lambda d: d["plan"].update(labels="ab"), "is damaged"),
         (lambda d: d["plan"].update(labels=["a", "a"]), "is damaged"),
         (lambda d: d.pop("plan"), "is damaged"),
+        (lambda d: d["ledger"].update(quarantined="3"), "is damaged"),
+        (lambda d: d["ledger"].update(splits={"train": 3}), "is damaged"),
+        (lambda d: d["ledger"].update(reasons=[]), "is damaged"),
     ],
 )
 def test_wrong_plans_are_refused(
