@@ -167,6 +167,9 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> tuple[list[Foun
                 in_file = list(_candidates(probe.path, relative, name, settings))
                 candidates += in_file
                 others += [] if in_file else [relative + name]
+    # Of many folders, none was searched above.
+    if settings.source == "auto" and (arrays or candidates) and probe.images_below:
+        return [], []
     arrays += _pair(candidates, settings)
     arrays.sort(key=lambda array: array.images)
     datasets = sorted({array.dataset for array in arrays})

@@ -283,17 +283,22 @@ def test_hostile_pickles_run_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "pwned").exists()
 
 
-def test_folders_of_other_content_are_left_to_other_sources(tmp_path: Path, photos: Path) -> None:
+@pytest.mark.parametrize(("classes", "array"), [(2, "a/images.npz"), (10, "images.npz")])
+def test_folders_of_other_content_are_left_to_other_sources(
+    tmp_path: Path, photos: Path, classes: int, array: str
+) -> None:
     """Class folders remain class folders, whatever array is beside them."""
     folder = tmp_path / "in"
-    for number, path in enumerate(sorted((photos / "fruit").iterdir())[:4]):
-        target = folder / "ab"[number % 2] / path.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
-    np.savez(folder / "a" / "images.npz", images=grays(3))
+    path = min((photos / "fruit").iterdir())
+    for name in "abcdefghij"[:classes]:
+        for number in range(2):
+            target = folder / name / f"{number}.jpg"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    np.savez(folder / array, images=grays(3))
     found = listed(folder, "classification")
     assert found.input.source == "class_folders"
-    assert sorted(found.reasons().values()) == ["not_an_image"] and len(found.refs) == 5
+    assert sorted(found.reasons().values()) == ["not_an_image"] and len(found.refs) == 2 * classes + 1
 
 
 def test_several_datasets_in_one_folder_need_a_choice(tmp_path: Path) -> None:
