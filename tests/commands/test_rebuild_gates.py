@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -289,48 +290,28 @@ def test_a_lost_ledger_does_not_let_changed_classes_pass(folder: Path, damage: s
 SETTINGS: dict[str, Any] = {"splits": "train=0.7,test=0.3", "shards": "train=3,test=2", "resize": 24}
 
 
-class Watched:
-    """The work of a rebuild's checks.
+class Place:
+    """A source, the versions of its dataset, and the work of checks.
 
     Attributes:
-      shards: shards that were read back.
-      decoded: number of pictures that were decoded for this.
+      checked: Called for each shard that the last rebuild read back.
+      decoded: Called for each picture that it decoded for this.
     """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.shards: list[str] = []
-        self.decoded = 0
-        check_shard, check_image = validating.check_shard, record.check_image
-
-        def checked(task: Any, *args: Any, **more: Any) -> Any:
-            self.shards.append(task.file)
-            return check_shard(task, *args, **more)
-
-        def looked(*args: Any, **more: Any) -> Any:
-            self.decoded += 1
-            return check_image(*args, **more)
-
-        monkeypatch.setattr(validating, "check_shard", checked)
-        monkeypatch.setattr(record, "check_image", looked)
-
-    def reset(self) -> None:
-        self.shards.clear()
-        self.decoded = 0
-
-
-class Place:
-    """A source, the versions of its dataset, and the work of checks."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.source = folder / "source"
-        self.watched = Watched(monkeypatch)
+        self.checked = mock.Mock(wraps=validating.check_shard)
+        self.decoded = mock.Mock(wraps=record.check_image)
+        monkeypatch.setattr(validating, "check_shard", self.checked)
+        monkeypatch.setattr(record, "check_image", self.decoded)
         for number, name in enumerate(CLASSES):
             for image in range(7):
                 draw(self.source / name / f"{image}.png", 100 * number + image)
 
     def rebuild(self, verify: str = "quality", job: str | Path = "", **more: Any) -> RebuildResult:
-        self.watched.reset()
+        self.checked.reset_mock()
+        self.decoded.reset_mock()
         given = {"input": str(self.source), "output": str(self.folder / "out"), **SETTINGS, **more}
         return rebuild(job, **given, **({"verify": verify} if verify else {}))
 
@@ -372,7 +353,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 @pytest.mark.parametrize("mode", [pytest.param("full", marks=pytest.mark.slow), "quality"])
 def test_findings_equal_those_of_the_whole_version(place: Place, mode: str) -> None:
     first = place.rebuild(mode)
-    assert len(place.watched.shards) == 5 and place.watched.decoded == 21
+    assert (place.checked.call_count, place.decoded.call_count) == (5, 21)
     assert "SPLIT_LEAKAGE" not in json.loads(Path(first.path, "findings.json").read_text())["counts"]
     where = place.written(first)
     train = next(key for key in where if where[key].startswith("train"))
@@ -382,8 +363,8 @@ def test_findings_equal_those_of_the_whole_version(place: Place, mode: str) -> N
     draw(place.source / "dog" / "new.png", 999)
     second = place.rebuild(mode)
     touched = {place.written(second)[key] for key in place.written(second).keys() - where.keys()}
-    assert set(place.watched.shards) == touched and len(touched) < 5
-    assert place.watched.decoded == 2  # other pictures have bytes that an earlier check decoded
+    assert {call.args[0].file for call in place.checked.call_args_list} == touched and len(touched) < 5
+    assert place.decoded.call_count == 2  # other pictures have bytes that an earlier check decoded
     assert place.agrees(second, mode)["SPLIT_LEAKAGE"] == 1
 
 
@@ -422,7 +403,8 @@ def test_findings_are_right_after_any_changes(place: Place, seed: int) -> None:
             continue
         work = made.outcome["work"]
         new = work["shards"] - work["reused_shards"]
-        assert len(place.watched.shards) == new or (len(place.watched.shards) > new and mode == "quality")
+        read = place.checked.call_count
+        assert read == new or (read > new and mode == "quality")
         place.agrees(made, mode)
 
 
@@ -434,7 +416,7 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
     shutil.copy(place.source / train, place.source / name)
     with pytest.raises(DataRefused, match="1 SPLIT_LEAKAGE, the first in t"):
         place.rebuild("", _job(place.folder, "  fail_on: [SPLIT_LEAKAGE]\n"))
-    assert len(place.watched.shards) == 1 and not place.watched.decoded
+    assert place.checked.call_count == 1 and not place.decoded.called
     version = max((place.folder / "out" / "versions").iterdir())
     assert not (version / "_checks").exists()
     found = json.loads((version / "findings.json").read_text())
@@ -450,7 +432,7 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
     job = _job(place.folder, "  fail_on: [SPLIT_LEAKAGE, DARK]\n")
     made = place.rebuild("fast", job)  # the finding disappears, and the gate on pictures decodes them
     assert json.loads((Path(made.path) / "findings.json").read_text())["mode"] == "quality"
-    assert place.watched.decoded > 0
+    assert place.decoded.called
 
 
 def test_a_damaged_ledger_refuses_the_version(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
