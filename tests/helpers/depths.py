@@ -70,21 +70,6 @@ def codes_of_command(dataset: Path, depth: str, how: Mapping[str, Any], place: P
     return sorted(code for code in counts if code not in NOTES)
 
 
-def codes_at(dataset: Path, how: Mapping[str, Any], placed: Placed, place: Path) -> dict[str, list[str]]:
-    """Returns the codes that a check of each depth reports; `refused` if the dataset cannot be read.
-
-    The depth `frames` is that of `convert --verify fast`.
-    """
-    found = {}
-    for depth in DEPTHS:
-        findings = findings_at(dataset, depth, how, placed, place)
-        if isinstance(findings, str):
-            found[depth] = [findings]
-            continue
-        found[depth] = sorted({finding.code.value for finding in findings if finding.code not in NOTES})
-    return found
-
-
 def findings_at(
     dataset: Path, depth: str, how: Mapping[str, Any], placed: Placed, place: Path
 ) -> list[Finding] | str:
