@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers.fewer_imports import late
 from helpers.hostile import run
+from helpers.listing import listed
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import read_records
 from PIL import Image
@@ -20,10 +21,6 @@ from PIL import Image
 from shardwright import loader
 from shardwright.core.sources.folder_tree import FolderTree, decide
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.listing import list_part, split_inputs
-from shardwright.core.sources.rules import make_rules
-from shardwright.core.sources.source import Context
-from shardwright.core.sources.spool import Spool
 from shardwright.loader import Records
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -35,8 +32,6 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import LAYOUTS, inline_layout
 from shardwright.schemas.parsing import spec_source
 
@@ -302,17 +297,6 @@ tfds = late("tensorflow_datasets")
 BIRDS = sorted((PHOTOS / "birds").iterdir())[:6]
 
 
-def refs_of(folder: Path, **settings: Any) -> list[ImageRef]:
-    """Returns the references of an input with `--layout images`."""
-    given = ConvertSettings(input=(str(folder),), layout="images", **settings)
-    inputs = check_inputs(given, None)
-    (folder.parent / "spool").mkdir(exist_ok=True)
-    context = Context(given, Spool(str(folder.parent / "spool")), make_rules(given))
-    found = [ref for part in split_inputs(inputs, context) for ref in list_part(part, context)]
-    assert not any(isinstance(ref, ClassId) for ref in found)
-    return [ref for ref in found if isinstance(ref, ImageRef)]
-
-
 def picture(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (8, 6), (len(path.name) * 9 % 256, 60, 90)).save(path)
@@ -349,38 +333,39 @@ def test_the_meaning_of_folders_is_told() -> None:
     assert tree.text == "images in train and test; files outside of these are left out"
 
 
+def candidates(path: Path, **settings: Any) -> set[str]:
+    """Lists an input with `--layout images`, where nothing has a class; returns the keys of its images."""
+    refs = listed(path, "images", **settings).refs.values()
+    assert {ref.label + ref.split + ref.annotations for ref in refs} == {""}
+    return {ref.key for ref in refs if ref.is_candidate}
+
+
 def test_classes_of_every_source_are_left_out(tmp_path: Path) -> None:
     source = tmp_path / "in"
     for name in ("cats/1.png", "dogs/long haired/2.png", "Grüße 3.PNG"):
         picture(source / name)
     (source / "cats" / "1.xml").write_text("<annotation></annotation>")
     (source / "_annotations.coco.json").write_text('{"images": [], "annotations": [], "categories": []}')
-    found = {ref.key: ref for ref in refs_of(source)}
-    images = {key for key, ref in found.items() if ref.is_candidate}
-    assert images == {"cats/1.png", "dogs/long haired/2.png", "Grüße 3.PNG"}
-    assert {ref.label + ref.split + ref.annotations for ref in found.values()} == {""}
+    assert candidates(source) == {"cats/1.png", "dogs/long haired/2.png", "Grüße 3.PNG"}
     table = tmp_path / "rows.csv"
     table.write_text("path,label\ncats/1.png,cat|pet\nGrüße 3.PNG,\n")
-    rows = refs_of(table, image_root=str(source))
-    assert [(ref.key, ref.label, ref.is_candidate) for ref in rows] == [
-        ("cats/1.png", "", True), ("Grüße 3.PNG", "", True),
-    ]  # fmt: skip
+    assert candidates(table, image_root=source) == {"cats/1.png", "Grüße 3.PNG"}
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         for path in sorted(source.rglob("*.png")):
             archive.write(path, f"pack/{path.relative_to(source)}")
-    members = refs_of(tmp_path / "images.zip")
-    assert [(ref.label, ref.is_candidate) for ref in members] == [("", True)] * 2
+    assert len(candidates(tmp_path / "images.zip")) == 2
     pixels = tmp_path / "pixels.npz"
     np.savez(pixels, x_train=np.zeros((3, 8, 8), np.uint8), y_train=np.array([1, 2, 0]))
-    assert [ref.label for ref in refs_of(pixels) if ref.is_candidate] == [""] * 3
+    planned = plan(input=pixels, layout="images")
+    assert (planned.total, planned.plan.labels) == (3, ())
 
 
 def test_metadata_with_a_wrong_class_is_no_fault(tmp_path: Path) -> None:
     for number in range(2):
         picture(tmp_path / "in" / f"{number}.png")
         (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"label": [1, 2], "score": number}))
-    found = refs_of(tmp_path / "in", extra_columns="score:int64")
-    assert all(ref.is_candidate and not ref.label for ref in found) and found[1].extra
+    refs = listed(tmp_path / "in", "images", extra_columns="score:int64").refs
+    assert all(ref.is_candidate and not ref.label for ref in refs.values()) and refs["1.png"].extra
 
 
 def test_a_source_of_annotations_names_the_folder_to_use(tmp_path: Path) -> None:

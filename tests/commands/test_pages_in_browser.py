@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers.headless import CHROMIUM, CONTRASTS, CUT_OFF, OpenPage
 from helpers.report_samples import HOSTILE, made_up
+from helpers.versioned import V1, V2, V3, add_version, point_to, refusal
 from playwright.sync_api import Browser, sync_playwright
 
 from shardwright.core.report.index_page import write_index
 from shardwright.core.report.render import render
 from shardwright.pipelines.report import report
-from shardwright.schemas.codes import Severity
-from shardwright.schemas.findings import Violation
-from shardwright.schemas.version import Pointer, VersionRecord, VersionState
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 
@@ -120,7 +116,7 @@ def test_the_page_can_be_printed(browser: Browser, page: str) -> None:
     assert opened.run("getComputedStyle(document.querySelector('nav')).display") == "none"
 
 
-_GOOD, _REFUSED, _BUILDING = "20261119T020000Z", "20261120T020000Z", "20261121T020000Z"
+_GOOD, _REFUSED, _BUILDING = V1, V2, V3
 _LONG = "<b>" + "w" * 200
 
 
@@ -128,24 +124,17 @@ _LONG = "<b>" + "w" * 200
 def output(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three versions: one is published, one refused with long names, one is being built."""
     made = tmp_path_factory.mktemp("versions") / "pets & <i>more"
-    (made / "versions" / _BUILDING).mkdir(parents=True)
-    fingerprint = json.loads((sound_dataset / "dataset.json").read_text())["fingerprint"]
-    violations = (
-        *(Violation("drift", f"max_rise.{_LONG}", Severity.ERROR, f"{_LONG} rose {n}") for n in range(3)),
-        Violation("findings", "SPLIT_LEAKAGE", Severity.WARNING, "two pictures are in two splits"),
-    )
-    for version, state in ((_GOOD, VersionState.PUBLISHED), (_REFUSED, VersionState.REFUSED)):
-        directory = made / "versions" / version
-        shutil.copytree(sound_dataset, directory)
-        refused = state is VersionState.REFUSED
-        record = VersionRecord(
-            version, state, 0, previous=_GOOD if refused else "", fingerprint=fingerprint, records=61,
-            total_bytes=10**9, work={"shards": 5, "converted": 61}, changes={"added": 7} if refused else {},
-            refusals=violations if refused else (),
-        )  # fmt: skip
-        (directory / "version.json").write_text(record.dumps())
-        report(str(directory))
-    (made / "latest.json").write_text(Pointer(_GOOD, fingerprint, 1_795_053_661).dumps())
+    add_version(made, sound_dataset, _GOOD, records=61, work={"shards": 5, "converted": 61})
+    add_version(
+        made, sound_dataset, _REFUSED, "refused", records=61, changes={"added": 7}, refusals=[
+            *(refusal("drift", f"max_rise.{_LONG}{number}") for number in range(3)),
+            refusal("findings", "SPLIT_LEAKAGE", "warning"),
+        ],
+    )  # fmt: skip
+    for version in (_GOOD, _REFUSED):
+        report(f"{made}/versions/{version}")
+    add_version(made, None, _BUILDING, "building")
+    point_to(made, _GOOD)
     write_index(str(made))
     return made
 
@@ -210,5 +199,5 @@ def test_screen_readers_find_the_table_on_a_phone(browser: Browser, index: str) 
 def test_times_are_also_shown_in_local_time(browser: Browser, index: str) -> None:
     text = f"document.querySelector('#v-{_GOOD} time').textContent"
     in_tokyo = OpenPage(browser, index, _DESK, timezone_id="Asia/Tokyo").run(text)
-    assert in_tokyo.startswith("2026-11-19 02:00 UTC, ") and "11:00" in in_tokyo
-    assert OpenPage(browser, index, _DESK, timezone_id="UTC").run(text) == "2026-11-19 02:00 UTC"
+    assert in_tokyo.startswith("2026-11-21 02:00 UTC, ") and "11:00" in in_tokyo
+    assert OpenPage(browser, index, _DESK, timezone_id="UTC").run(text) == "2026-11-21 02:00 UTC"
