@@ -217,19 +217,6 @@ def test_only_what_changed_in_archives_is_decoded(tmp_path: Path) -> None:
     assert unchanged(rebuilt)
 
 
-@pytest.mark.slow
-def test_a_compressed_tar_that_is_packed_again_changes_nothing(tmp_path: Path) -> None:
-    import gzip
-
-    data = tar_of({f"{'ab'[i % 2]}/{i}.png": picture(i) for i in range(6)})
-    source = tmp_path / "in.tar.gz"
-    source.write_bytes(gzip.compress(data, 1))
-    rebuilt = begin(tmp_path, input=str(source))
-    assert unchanged(rebuilt)
-    source.write_bytes(gzip.compress(data, 9))
-    assert unchanged(rebuilt)
-
-
 def test_changed_rows_of_a_manifest_are_converted(tmp_path: Path) -> None:
     write_bmps(tmp_path / "images", 6)
     rows = [[f"images/{'ab'[i % 2]}/{i}.bmp", f"c{i % 3}|d", "train" if i < 4 else "test"] for i in range(6)]

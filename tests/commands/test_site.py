@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import html
-import importlib.util
 import json
 import logging
 import re
+import runpy
 import shutil
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from helpers.fewer_imports import late
@@ -210,15 +209,9 @@ def test_every_exit_code_is_in_its_table() -> None:
 MAX_BYTES = 150_000
 
 
-@pytest.fixture
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "report_screenshot", ROOT / "docs" / "site_build" / "report_screenshot.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def take_picture(target: Path) -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "site_build" / "report_screenshot.py"))
+    assert script["main"]([str(target)]) == 0
 
 
 @pytest.mark.parametrize("name", ["report.webp", "demo.png"])
@@ -231,9 +224,9 @@ def test_a_stored_picture_is_small(name: str) -> None:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.slow
-def test_the_picture_shows_the_report(script: ModuleType, tmp_path: Path) -> None:
+def test_the_picture_shows_the_report(tmp_path: Path) -> None:
     target = tmp_path / "report.webp"
-    assert script.main([str(target)]) == 0
+    take_picture(target)
     assert target.stat().st_size <= MAX_BYTES
     with Image.open(target) as image, Image.open(ROOT / "docs" / "report.webp") as stored:
         assert image.size == stored.size
@@ -242,11 +235,11 @@ def test_the_picture_shows_the_report(script: ModuleType, tmp_path: Path) -> Non
 
 
 def test_without_chromium_the_picture_stays(
-    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "report.webp"
     target.write_bytes(b"stored")
     monkeypatch.setenv("PATH", "")
-    assert script.main([str(target)]) == 0
+    take_picture(target)
     assert "stays as it is, because Chromium is not installed" in capsys.readouterr().out
     assert target.read_bytes() == b"stored"

@@ -266,22 +266,6 @@ def _planted(dataset: Path) -> Path:
     return dataset
 
 
-@pytest.mark.slow  # starting worker processes
-def test_the_reports_do_not_depend_on_the_runner(copy: Path) -> None:
-    _planted(copy)
-    engines: list[list[str]] = [
-        [], ["--direct_running_mode=multi_processing", "--direct_num_workers=2"], ["--runner=DirectRunner"],
-    ]  # fmt: skip
-    found: list[dict[str, Any]] = []
-    for options in engines:
-        for name in (*REPORTS, PAGE):
-            (copy / name).unlink()
-        report = validate(str(copy), mode="quality", beam_options=options)
-        assert len(report.counts) >= 6, report.counts
-        found.append(reports_of(copy))
-    assert found[0] == found[1] == found[2]
-
-
 def test_the_reports_do_not_depend_on_the_order_of_shards(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
