@@ -69,12 +69,10 @@ def test_diff_reads_versions(capfd: Capture, out: Path) -> None:
     assert "has no version" in sentence_of(run(capfd, "diff", f"{out}@{V3}", out), 2)
 
 
-def test_plan_from_accepts_versions(out: Path, datasets: list[Path], tmp_path: Path) -> None:
+def test_plan_from_accepts_versions(out: Path, datasets: list[Path]) -> None:
     tree = str(datasets[1].parent / "in8")
     for name, shards in ((out, 4), (f"{out}@{V1}", 3)):
         assert plan(input=tree, plan_from=str(name)).plan.shards == {"train": shards}
-        made = convert(input=tree, plan_from=str(name), output=str(tmp_path / f"made{shards}"))
-        assert len(made.dataset.splits["train"]) == shards
 
 
 @pytest.mark.sampled(1)
