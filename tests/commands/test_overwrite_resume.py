@@ -41,12 +41,14 @@ from shardwright.core import commit, lease, overwrite, storage
 from shardwright.core.commit import ConversionSpec, begin_conversion, remove_commit
 from shardwright.core.lease import HeldLease, Lease
 from shardwright.core.overwrite import staging_path
+from shardwright.core.salvage.commit import SalvageJob
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines.convert import build_convert, convert
-from shardwright.pipelines.places import one_writer
+from shardwright.pipelines.places import Target, one_writer
 from shardwright.pipelines.prepare import as_beam_options, make_request, run_facts, software_versions
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.run import run_pipeline, workers_of
+from shardwright.pipelines.salvage import build_salvage
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import load_ledger
@@ -573,26 +575,41 @@ def test_a_commit_lists_the_dataset_once(
     assert len(listed) == 1
 
 
-def test_a_job_that_is_launched_twice_takes_a_lease_each_time(tmp_path: Path, tree: Path) -> None:
-    output = tmp_path / "out"
-    options = as_beam_options(None)
-    request = make_request({"input": (str(tree),), "output": str(output), "shards": 2}, with_output=True)
+@pytest.mark.parametrize(
+    "kind", ["convert", "salvage", pytest.param("salvage of files", marks=pytest.mark.slow)]
+)
+def test_a_job_that_is_launched_twice_takes_a_lease_each_time(
+    tmp_path: Path, tree: Path, made: Path, kind: str
+) -> None:
+    output, options = tmp_path / "launched", as_beam_options(None)
     with one_writer(str(output), options, described=True) as hold:
-        pass
+        assert hold is not None
+    request = make_request({"input": (str(tree),), "output": str(output), "shards": 2}, with_output=True)
     facts = run_facts(request, options, workers_of(options))
-    job = ConversionSpec(
+    converted = ConversionSpec(
         str(output), str(output), request.settings, software_versions(), facts, 1.0, hold=hold, described=True
     )
-    holders = set()
+    target = Target("it", str(made)) if kind == "salvage" else Target(f"{made}/*.tfrecord", None)
+    saved = SalvageJob("it", target.directory or "", str(output), True, {}, 1.0, hold, described=True)
+
+    def launch() -> None:
+        if kind == "convert":
+            run_pipeline(lambda pipeline: build_convert(pipeline, converted, request), options)
+        else:
+            run_pipeline(lambda pipeline: build_salvage(pipeline, target, saved), options)
+
+    holders = {hold.holder}
     for _ in range(2):
-        run_pipeline(lambda pipeline: build_convert(pipeline, job, request), options)
-        holders.add(json.loads((output / "_work" / "outcome.json").read_text())["holder"])
-        assert validate(str(output)).sound and not (output / LEASE).exists()
-    assert len(holders) == 2
+        launch()
+        outcome = json.loads((output / "_work" / "outcome.json").read_text())
+        assert not (output / LEASE).exists()
+        assert outcome["records"] if kind == "salvage of files" else validate(str(output)).sound
+        holders.add(outcome["holder"])
+    assert len(holders) == 3
     before = state_of(output)
     put(output, Lease("theirs", "", "elsewhere", 7))
     with pytest.raises(EngineError, match="process 7 on elsewhere"):
-        run_pipeline(lambda pipeline: build_convert(pipeline, job, request), options)
+        launch()
     (output / LEASE).unlink()
     assert state_of(output) == before
 

@@ -17,14 +17,10 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, Lease
 from shardwright.core.records.framing import FRAME_BYTES
-from shardwright.core.salvage.commit import SalvageJob
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.places import Target, one_writer
-from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.results import ConvertResult
-from shardwright.pipelines.run import run_pipeline
-from shardwright.pipelines.salvage import SalvageResult, build_salvage, print_salvage_summary, salvage
+from shardwright.pipelines.salvage import SalvageResult, print_salvage_summary, salvage
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.ledger import Entry, load_ledger
@@ -449,34 +445,6 @@ def test_an_interrupted_salvage_can_be_repeated(
 
 
 LEASE = "_work/lease.json"
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("foreign", [False, True])
-def test_a_described_salvage_takes_a_lease_each_time(
-    sound_dataset: Path, tmp_path: Path, foreign: bool
-) -> None:
-    output, options = tmp_path / "out", as_beam_options(None)
-    damaged = shutil.copytree(sound_dataset, tmp_path / "damaged")
-    target = Target(f"{damaged}/*.tfrecord", None) if foreign else Target("it", str(damaged))
-    with one_writer(str(output), options, described=True) as hold:
-        assert hold is not None
-    directory = "" if foreign else str(damaged)
-    job = SalvageJob("it", directory, str(output), True, {}, 1.0, hold, described=True)
-    holders = set()
-    for _ in range(2):
-        run_pipeline(lambda pipeline: build_salvage(pipeline, target, job), options)
-        outcome = json.loads((output / "_work" / "outcome.json").read_text())
-        holders.add(outcome["holder"])
-        assert outcome["records"] and not (output / LEASE).exists()
-    assert len(holders) == 2 and hold.holder not in holders
-    assert foreign or validate(str(output)).sound
-    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
-    HeldLease(str(output), Lease("theirs", "", "elsewhere", 7), LEASE).acquire()
-    with pytest.raises(EngineError, match="process 7 on elsewhere"):
-        run_pipeline(lambda pipeline: build_salvage(pipeline, target, job), options)
-    (output / LEASE).unlink()
-    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
 
 
 def test_an_engine_that_repeats_the_last_step_gets_its_outcome(tmp_path: Path) -> None:
