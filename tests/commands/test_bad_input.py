@@ -44,19 +44,39 @@ def test_the_installed_command_fails_with_its_code_and_one_line(tmp_path: Path) 
     assert not os.listdir(tmp_path)
 
 
+def put(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def mistakes(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> Path:
+    """A folder that holds the input `in`, its dataset `out`, and files and places with mistakes."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    make_tree(folder / "in")
+    shutil.copytree(dataset, folder / "out")
+    put(folder / "damaged/dataset.json", json.dumps({**document(dataset), "ledger": {}}).encode())
+    for name, text in (
+        ("gates.yaml", b"min_record: 7"), ("latin.yaml", b"name: caf\xe9"),
+        ("layout.yaml", b"features: {price: {column: price, type: money}}"),
+        ("names", b"bee\nant"), ("rebuild.yaml", b"input: in\noutput: new\n"),
+        ("clash.csv", b"path,label,split\nin/ant/000.jpg,a,train\nin/bee/001.png,a,data\n"),
+        ("bee", b"bee"), ("full/mine.txt", b"x"),
+    ):  # fmt: skip
+        put(folder / name, text)
+    shutil.copytree(dataset, folder / "unfinished")
+    (folder / "unfinished/dataset.json").unlink()
+    for name, target in (("link", "nowhere"), ("inlink", "in"), ("proc", "/proc")):
+        (folder / name).symlink_to(target)
+    return folder
+
+
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: Path) -> Path:
-    """The current folder, which holds the input `in`, its dataset `out`, and files with mistakes."""
-    monkeypatch.chdir(tmp_path)
+def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
+    """This folder is the current one, and nobody answers questions."""
+    monkeypatch.chdir(mistakes)
     monkeypatch.setattr(sys, "stdin", io.StringIO("answers\nthat\nnobody\nasked\n"))
-    shutil.copytree(dataset, "out")
-    Path("damaged").mkdir()
-    Path("damaged/dataset.json").write_text(json.dumps({**document(dataset), "ledger": {}}))
-    Path("gates.yaml").write_text("min_record: 7")
-    Path("layout.yaml").write_text("features: {price: {column: price, type: money}}")
-    Path("latin.yaml").write_bytes(b"name: caf\xe9")
-    Path("link").symlink_to("nowhere")
-    return tmp_path
+    return mistakes
 
 
 @pytest.mark.parametrize(
@@ -163,6 +183,23 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: P
         ("validate out --previous nowhere", "--previous nowhere is not a finished dataset"),
         ("validate out --previous . --report x.json", "--previous needs a page to show the differences on"),
         ("validate out another", "Name one dataset"),
+        *(
+            (f"{command} --runner DirectRunnr", "--runner DirectRunnr: Beam has no such runner; did you mean")
+            for command in (
+                "rebuild rebuild.yaml",
+                "validate out",
+                "salvage out",
+                "report out",
+                "diff out out",
+                "init in new",
+            )
+        ),
+        ("convert clash.csv new --quiet", "split 'data' needs another name"),
+        ("convert clash.csv new --quiet", "would also match dataset.json; rename it in the source."),
+        ("validate out/*.tfrecord --against in", "--against needs a dataset.json"),
+        ("validate out --against /nowhere", "--against /nowhere does not exist"),
+        ("validate out --image_root in", "name the source with --against"),
+        ("validate out --against in --source coco", "--against in holds no COCO JSON"),
     ],
 )
 def test_wrong_commands_are_refused(capfd: Capture, here: Path, argv: str, says: str) -> None:
@@ -222,6 +259,8 @@ def test_places_that_cannot_be_written_are_named(capfd: Capture, here: Path, arg
         ("--runner=DataflowRunner --dry_run=True --dataflow_job_file=x", "leave out one of the two"),
         ("--image_format=raw --color=keep", "choose --color rgb or gray"),
         ("--class_names=nope", "--class_names nope: no such file or directory"),
+        ("--plan_from=out --class_names=bee", "--class_names bee lacks class 'ant', which has id 0 in"),
+        ("--plan_from=out --class_names=names", "names gives class 'ant' the id 1, which has id 0 in"),
         ("--plan_from=nope", "--plan_from nope: no such file or directory"),
         ("--job=nope", "--job nope: no such file or directory"),
     ],
@@ -276,13 +315,13 @@ def test_one_class_is_a_warning(capfd: Capture, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "code", "says"),
     [
-        ("file", 2, "is a file; name a directory."),
-        ("file/below/it", 2, "file is a file."),
+        ("bee", 2, "is a file; name a directory."),
+        ("bee/below/it", 2, "bee is a file."),
         ("full", 2, "is not empty; choose another place"),
         ("full --resume", 2, "no run that could be resumed"),
-        ("made", 2, "holds a dataset; choose another place, or replace it with --overwrite."),
+        ("out", 2, "holds a dataset; choose another place, or replace it with --overwrite."),
         ("unfinished", 2, "holds an unfinished run; finish it with --resume"),
-        ("nowhere", 2, "is a broken symbolic link"),
+        ("link", 2, "is a broken symbolic link"),
         ("in", 2, "lies inside --input"),
         ("in/ant/out", 2, "lies inside --input"),
         ("inlink/out", 2, "lies inside --input"),
@@ -291,19 +330,7 @@ def test_one_class_is_a_warning(capfd: Capture, tmp_path: Path) -> None:
         ("proc/out", 3, "Cannot write"),
     ],
 )
-def test_impossible_outputs_are_refused(
-    capfd: Capture, here: Path, dataset: Path, place: str, code: int, says: str
-) -> None:
-    shutil.rmtree("out")
-    Path("file").write_text("x")
-    Path("full").mkdir()
-    Path("full/mine.txt").write_text("x")
-    shutil.copytree(dataset, "made")
-    shutil.copytree(dataset, "unfinished")
-    Path("unfinished/dataset.json").unlink()
-    Path("nowhere").symlink_to("void")
-    Path("inlink").symlink_to("in")
-    Path("proc").symlink_to("/proc")
+def test_impossible_outputs_are_refused(capfd: Capture, here: Path, place: str, code: int, says: str) -> None:
     name, *options = place.split()
     argv = ("convert", "--input", "in", "--output", name, *options)
     assert says in refused(capfd, here, *argv, code=code)
@@ -488,11 +515,6 @@ def listed_outcomes(tree: Path) -> dict[str, str]:
     """Lists and converts a tree without Beam; returns key -> outcome, or the reason why it was left out."""
     entries = listed(tree, "classification").entries()
     return {key: str(entry.reason or entry.outcome) for key, entry in entries.items()}
-
-
-def put(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
 
 
 def test_every_kind_of_file_is_accounted_for(tmp_path: Path) -> None:

@@ -387,29 +387,6 @@ def test_our_own_options_keep_their_values(
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "convert in out",
-        "plan in",
-        "rebuild other.yaml",
-        "validate out",
-        "salvage out",
-        "report out",
-        "diff old new",
-        "init in out",
-    ],
-)
-def test_every_command_that_runs_beam_takes_its_options(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("in").mkdir()
-    Path("other.yaml").write_text("input: in\noutput: out\n")
-    assert cli.main([*command.split(), "--runner", "DirectRunnr"]) == 2
-    assert "--runner DirectRunnr: Beam has no such runner; did you mean" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("given", "places", "found"),
     [
         ({}, ["in", "out"], {"input": ["in"], "output": "out"}),

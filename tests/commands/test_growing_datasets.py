@@ -6,14 +6,13 @@ import html
 import json
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.fewer_imports import late
 from helpers.from_nothing import begin
-from helpers.hostile import refused, shard_hashes
+from helpers.hostile import shard_hashes
 from helpers.repository import PHOTOS
 from PIL import Image
 
@@ -80,56 +79,13 @@ def test_ids_stay_the_same_over_three_builds(chain: Path) -> None:
         assert ids_in_records(output) == {name: {(labels.index(name),)} for name in BUILDS[number]}
 
 
-def names_file(folder: Path, names: Sequence[str]) -> str:
-    (folder / "names.txt").write_text("\n".join(names))
-    return str(folder / "names.txt")
-
-
 def test_class_names_may_agree_with_the_plan(chain: Path, tmp_path: Path) -> None:
     names = (*FINAL, "more", "and more")
-    made = convert(
-        input=str(chain / "in0"), output=str(tmp_path / "out"), plan_from=str(chain / "out2"),
-        class_names=names_file(tmp_path, names),
-    )  # fmt: skip
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    places = {"plan_from": str(chain / "out2"), "class_names": str(tmp_path / "names.txt")}
+    made = convert(input=str(chain / "in0"), output=str(tmp_path / "out"), **places)
     assert made.dataset.labels == names
     assert ids_in_records(tmp_path / "out") == {name: {(names.index(name),)} for name in BUILDS[0]}
-
-
-@pytest.mark.parametrize(
-    ("names", "fault"),
-    [
-        (["10", "cat"], "lacks class 'dog', which has id 2 in"),
-        (["cat", "dog", "10"], "gives class '10' the id 2, which has id 0 in"),
-    ],
-)
-def test_class_names_that_contradict_the_plan_are_refused(
-    chain: Path, tmp_path: Path, capfd: Capture, names: list[str], fault: str
-) -> None:
-    file, plan = names_file(tmp_path, names), str(chain / "out0")
-    for command in (["convert", "--output", tmp_path / "out"], ["plan"]):
-        argv = [*command, "--input", chain / "in0", "--plan_from", plan, "--class_names", file]
-        message = refused(capfd, tmp_path, *argv)
-        assert f"--class_names {file} {fault} --plan_from {plan}" in message
-    assert not (tmp_path / "out").exists()
-
-
-def test_ids_stay_the_same_with_several_classes_per_image_from_one(tmp_path: Path) -> None:
-    builds = (["dog|cat", "cat"], ["ant|dog", "bee"], ["cat|bee|zoo"])
-    labels = ("cat", "dog", "ant", "bee", "zoo")
-    for number, classes in enumerate(builds):
-        rows = [f"{path.name},{names}" for path, names in zip(PICTURES, classes)]
-        (tmp_path / f"{number}.csv").write_text("\n".join(["path,label", *rows]))
-        made = convert(
-            input=str(tmp_path / f"{number}.csv"), output=str(tmp_path / f"out{number}"),
-            image_root=str(PHOTOS / "fruit"),
-            **({"plan_from": str(tmp_path / f"out{number - 1}")} if number
-               else {"layout": "imagenet", "label_separator": "|"}),
-        )  # fmt: skip
-        assert made.dataset.first_label == 1 and made.dataset.labels == labels[: len(made.dataset.labels)]
-        assert ids_in_records(tmp_path / f"out{number}") == {
-            names.replace("|", "+"): {tuple(1 + labels.index(name) for name in names.split("|"))}
-            for names in classes
-        }
 
 
 Capture = pytest.CaptureFixture[str]

@@ -33,11 +33,6 @@ def dataset(tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def copy(dataset, tmp_path):
-    return Path(shutil.copytree(dataset, tmp_path / "copy"))
-
-
 def run(capsys, *argv):
     code = main(["inspect", *(str(word) for word in argv)])
     shown = capsys.readouterr()
@@ -196,7 +191,8 @@ def test_the_contact_sheet_marks_undecodable_images(tmp_path, capsys):
     assert any(abs(r) < 4 and abs(g - 128) < 4 and abs(b - 128) < 4 for r, g, b in colors)
 
 
-def test_damage_is_reported_and_sound_records_are_shown(copy, tmp_path, capsys):
+def test_damage_is_reported_and_sound_records_are_shown(dataset, tmp_path, capsys):
+    copy = Path(shutil.copytree(dataset, tmp_path / "copy"))
     (shard,) = copy.glob("train*.tfrecord")
     data = bytearray(shard.read_bytes())
     data[20] ^= 1

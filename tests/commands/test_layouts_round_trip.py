@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 from helpers.fewer_imports import late
-from helpers.hostile import run
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -257,9 +256,6 @@ def test_tensorflow_reads_the_written_values(
     assert seen == set(PICTURES)
 
 
-Capture = pytest.CaptureFixture[str]
-
-
 def test_patterns_that_begin_with_a_split_match_only_its_shards(copied: Path) -> None:
     validate(copied, mode="quality")  # this writes every other file
     others = {path.name for path in copied.iterdir() if not path.name.endswith(".tfrecord")}
@@ -275,17 +271,3 @@ def test_patterns_that_begin_with_a_split_match_only_its_shards(copied: Path) ->
             read = pipeline | split >> beam.io.ReadFromTFRecord(file_pattern=f"{copied}/{split}-*")
             count = read | f"Count {split}" >> beam.combiners.Count.Globally()
             assert_that(count, equal_to([stated["records"]]), f"Check {split}")
-
-
-def test_splits_of_a_source_that_clash_are_refused_before_anything_is_written(
-    tmp_path: Path, photos: Path, capfd: Capture
-) -> None:
-    table = tmp_path / "rows.csv"
-    first, second = sorted(photos.rglob("*.jpg"))[:2]
-    table.write_text(f"path,label,split\n{first},a,train\n{second},a,data\n")
-    output = tmp_path / "out"
-    done = run(capfd, "convert", f"--input={table}", f"--output={output}")
-    assert done.code == 2
-    assert "split 'data' needs another name" in done.err
-    assert done.err.endswith("would also match dataset.json; rename it in the source.\n")
-    assert not output.exists()
