@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,18 @@ import pytest
 from helpers.annotation_sets.coco import put_coco, save
 from helpers.embedded import HUGGING_FACE, png, table_of, write_arrow, write_parquet
 from helpers.from_nothing import Rebuilt, unchanged, work
-from helpers.records import by_key, examples, picture, value, values
+from helpers.listing import listed
+from helpers.records import by_key, picture, value, values
 from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
 from shardwright.core.report.gather import gather
 from shardwright.core.report.measures import ObjectCounts
 from shardwright.core.report.render import render
-from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect, print_inspection
 from shardwright.pipelines.results import ConvertResult, print_convert_summary
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.ledger import load_ledger
 
 #: Wide ones, tall ones, and a penguin that its EXIF orientation rotates by 90 degrees.
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
@@ -84,14 +83,6 @@ def test_boxes_are_stored_correctly(detected: ConvertResult, capsys: pytest.Capt
     out = " ".join(capsys.readouterr().out.split())
     assert f"boxes: {boxes['written']} written" in out
     assert "5 bad ones dropped" in out
-
-
-def test_ledgers_count_the_boxes_of_each_image(coco: Path, tmp_path: Path) -> None:
-    detect(coco, tmp_path / "out", resize="", bad_boxes="clip")
-    (ledger,) = (tmp_path / "out" / "_shards").iterdir()
-    result, entries = load_ledger(ledger.read_bytes())
-    assert result.boxes == {"written": 15, "clipped": 5}
-    assert all(entry.boxes == {"written": 3, "clipped": 1} and not entry.message for entry in entries)
 
 
 @pytest.mark.sampled(1)
@@ -220,20 +211,16 @@ _LABELS = [("cat", "dog", "eel")[number % 3] for number in range(30)]
 
 
 @pytest.mark.parametrize("name", ["saved", "hub"])
-def test_a_dataset_of_hugging_face_is_converted(tmp_path: Path, name: str) -> None:
-    made = convert(input=HUGGING_FACE / name, output=tmp_path / "out", layout="detection")
-    assert {split: len(found) for split, found in examples(tmp_path / "out").items()} == {
-        "train": 4,
-        "test": 2,
-    }
-    assert made.dataset.labels == ("eye", "nose")
-    for split, records in examples(tmp_path / "out").items():
-        for record in records:
-            number = int(value(record, "image/filename").rpartition("!")[2]) + (4 if split == "test" else 0)
-            with Image.open(io.BytesIO(value(record, "image/encoded"))) as image:
-                assert image.size == (20 + number, 10)
-                assert np.array_equal(np.unique(image), np.unique([40 * number, 0]))
-            assert value(record, "image/object/class/text") == ("eye", "nose")[number % 2]
+def test_objects_in_a_dataset_of_hugging_face_reach_the_records(tmp_path: Path, name: str) -> None:
+    found = listed(HUGGING_FACE / name, "detection", tmp_path)
+    assert Counter(ref.split for ref in found.refs.values()) == {"train": 4, "test": 2}
+    assert list(found.ids) == ["eye", "nose"]
+    for key, record in found.records().items():
+        number = int(key.rpartition("!")[2]) + (4 if found.refs[key].split == "test" else 0)
+        shown = picture(record, "image/encoded")
+        assert shown.shape[:2] == (10, 20 + number)
+        assert np.array_equal(np.unique(shown), np.unique([40 * number, 0]))
+        assert value(record, "image/object/class/text") == ("eye", "nose")[number % 2]
 
 
 @pytest.mark.slow
@@ -252,17 +239,6 @@ def test_only_changed_rows_are_converted_again(tmp_path: Path) -> None:
 def test_a_dataset_is_compared_with_its_rows(tmp_path: Path) -> None:
     source = write_arrow(tmp_path / "rows.arrow", table_of(_IMAGES, label=_LABELS), compression="zstd")
     convert(input=source, output=tmp_path / "out")
-    assert main(["validate", "--dataset", str(tmp_path / "out"), "--against", str(source)]) == 0
     write_arrow(source, table_of([*_IMAGES[:9], png(77), *_IMAGES[10:]], label=_LABELS))
-    assert main(["validate", "--dataset", str(tmp_path / "out"), "--against", str(source)]) == 1
-
-
-def test_damaged_files_write_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "in").mkdir()
-    for number in range(20):
-        write_parquet(tmp_path / "in" / f"{number}.parquet", table_of(_IMAGES[:2], label=_LABELS[:2]))
-    last = tmp_path / "in" / "9.parquet"
-    last.write_bytes(last.read_bytes()[:-20])
-    assert main(["convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 2
-    assert "9.parquet cannot be read as Parquet" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    (finding,) = validate(tmp_path / "out", against=str(source)).findings
+    assert finding.code == "SOURCE_CHANGED" and finding.key == "rows.arrow!000009"
