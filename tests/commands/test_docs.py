@@ -76,8 +76,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def use_photos(folder: Path, photos: Path) -> None:
     """Has the examples read other photos."""
-    (folder / "photos").unlink()
-    (folder / "photos").symlink_to(photos)
+    for name in ("photos", "scans"):
+        (folder / name).unlink()
+        (folder / name).symlink_to(photos)
 
 
 def put_downloads(folder: Path, photos: list[Path]) -> list[dict[str, Any]]:

@@ -161,15 +161,12 @@ def test_ctrl_c_in_a_command_without_resume_does_not_advise_it(tmp_path: Path, t
     assert done == (130, "", "shardwright: interrupted; run again.\n")
 
 
-def test_a_limit_on_file_sizes_stops_the_job_like_a_full_disk(
-    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str]
-) -> None:
-    argv = argv_of(tree, tmp_path)
-    done = run_forked(tmp_path / "log", *argv, before=partial(limit_file_size, 10_000))
+def test_a_limit_on_file_sizes_stops_the_job_like_a_full_disk(tmp_path: Path, tree: Path) -> None:
+    limit = partial(limit_file_size, 10_000)
+    done = run_forked(tmp_path / "log", *argv_of(tree, tmp_path), before=limit)
     sentence = sentence_of(done, 3)
     assert sentence.startswith(f"Cannot write a shard to {tmp_path / 'out'}: ") and "--shard_size" in sentence
     assert not leftovers(tmp_path / "out")
-    finish(capfd, argv, tmp_path / "out", clean)
 
 
 @pytest.fixture
@@ -633,18 +630,13 @@ def test_ctrl_c_ends_a_command_whose_decoder_never_ends(tmp_path: Path) -> None:
     assert done.err.endswith("shardwright: interrupted; run again with --resume to go on.\n")
 
 
-def test_a_stuck_command_names_the_file_and_with_json_prints_its_object(tmp_path: Path) -> None:
-    done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", "--json", "--quiet")
-    value = json.loads(done.out)
-    assert done.code == value["exit_code"] == 3 and value["error"].startswith(f"stuck: {tmp_path}/in")
-    assert "(decode)" in value["error"] and done.err == f"shardwright: {value['error']}\n"
-
-
-def test_a_stuck_command_ends_its_log_of_json_lines(tmp_path: Path) -> None:
-    done = _ended_by(tmp_path, lambda pid: None, "--stuck_after=0.02", "--log_format=json")
-    lines = [json.loads(line) for line in done.err.splitlines()]
-    assert done.code == lines[-1]["exit_code"] == 3
-    assert lines[-1]["level"] == "ERROR" and lines[-1]["error"].startswith("stuck: ")
+def test_a_stuck_command_names_the_file_in_its_object_and_ends_its_log(tmp_path: Path) -> None:
+    options = ("--stuck_after=0.02", "--json", "--log_format=json")
+    done = _ended_by(tmp_path, lambda pid: None, *options)
+    value, last = json.loads(done.out), json.loads(done.err.splitlines()[-1])
+    assert done.code == value["exit_code"] == last["exit_code"] == 3 and last["level"] == "ERROR"
+    assert value["error"] == last["error"] and value["error"].startswith(f"stuck: {tmp_path}/in")
+    assert "(decode)" in value["error"]
 
 
 def test_workers_of_a_cluster_learn_of_stuck_after() -> None:
