@@ -202,6 +202,7 @@ def test_names_that_no_class_has_are_reported_with_the_nearest(tmp_path: Path) -
         f"No image has the class 'ants' of --keep_labels {keep}; did you mean Ant?"
     ]
     assert warnings(rename_labels="bees=wasp,cat=wasp") == []
+    assert "--include 'dog/*' matches no key" in warnings(include="dog/*")[0]
     unused = warnings(exclude="draft/,*.webp")
     assert unused[0].startswith("--exclude draft/,*.webp: 'draft/' and '*.webp' match no key")
 
@@ -277,10 +278,6 @@ def test_include_takes_only_what_it_names(tmp_path: Path) -> None:
     (tmp_path / "none.txt").write_text("\n")
     with pytest.raises(UsageError, match="lists no image"):
         convert(input=str(tmp_path / "in"), output=str(tmp_path / "x"), include=f"@{tmp_path / 'none.txt'}")
-    with pytest.raises(
-        UsageError, match=r"no image is left \(13 not_included.*--include 'dog/\*' matches no key"
-    ):
-        convert(input=str(tmp_path / "in"), output=str(tmp_path / "x"), include="dog/*")
 
 
 PSD = b"8BPS\0\1" + bytes(range(200))
@@ -311,7 +308,6 @@ def test_skipped_formats_are_filtered_whatever_their_names_are(tmp_path: Path) -
     dataset = json.loads((output / "dataset.json").read_text())
     assert dataset["plan"]["settings"]["skip_formats"] == "jpeg2000,psd,tga"
     assert dataset["ledger"]["filtered"] == 5 and dataset["ledger"]["quarantined"] == 0
-    assert main(["validate", str(output)]) == 0
 
 
 def test_formats_are_named_as_users_name_them() -> None:
@@ -357,9 +353,8 @@ def test_a_raised_bound_accepts_the_image_and_is_recorded(long_files: Path, tmp_
     usual = listed(long_files, "classification").entries()
     assert [entry.reason for entry in usual.values() if entry.outcome != "written"] == ["TOO_MANY_SEGMENTS"]
     assert "raise --bounds TOO_MANY_SEGMENTS=65536" in usual["a/long.jpg"].message
-    raised = _convert(long_files, tmp_path / "raised", f"--bounds={RAISED}")
+    raised = _convert(long_files, tmp_path / "raised", f"--bounds={RAISED}", "--verify=full")
     assert raised["settings"]["bounds"] == RAISED and raised["ledger"]["written"] == 2
-    assert main(["validate", str(tmp_path / "raised")]) == 0
     plain, same = (ConvertSettings(("in",), bounds=text) for text in ("", "TOO_MANY_SEGMENTS=65536"))
     assert plain.identity() == same.identity() and "bounds" not in plain.identity()
 
@@ -578,7 +573,6 @@ def test_validate_reports_them_at_every_depth(folder: Path, tmp_path: Path, layo
         assert found.counts == COUNTS and found.sound
     counts = validate(output, mode="quality").counts
     assert {code: counts[code] for code in COUNTS} == COUNTS
-    assert main(["validate", str(output), "--fast", "--fail_on", "LABEL_CONFLICT"]) == 1
 
 
 @pytest.mark.sampled(1)
