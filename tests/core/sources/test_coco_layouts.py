@@ -82,8 +82,7 @@ def test_key_points_beside_instances_are_joined_by_id(tmp_path: Path, photos: li
         labelled += int((seen > 0).sum())
     assert labelled == 3
     assert validate(out, mode="quality").sound
-    again = convert(input=out, output=tmp_path / "../again", source="tfrecord", layout="keypoints")
-    (copies,) = examples(again.path).values()
+    copies = listed(out, "keypoints", source="tfrecord").records().values()
     assert sorted(map(str, copies)) == sorted(map(str, records))
     for batch in loader.load(
         str(out), split="val" if "val" in made.dataset.splits else "train", batch_size=None
