@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import shard_hashes
 from helpers.packing import by_key, list_refs, tar_of, zip_of
 from helpers.records import by_key as records_by_key
 from helpers.records import value
@@ -189,15 +188,6 @@ def test_both_options_in_the_message_work(tmp_path: Path, capsys: Capture, paths
     capsys.readouterr()
 
 
-def test_declared_splits_are_stored_with_the_setting(tmp_path: Path) -> None:
-    source = write_files(tmp_path / "in", [*SPLITS, "unlabelled/4.jpg", "docs/x.txt"])
-    made = convert(input=str(source), output=str(tmp_path / "out"), resize=8, folders="splits")
-    assert made.dataset.ledger["reasons"]["filtered"] == {"not_an_image": 1, "outside_splits": 1}
-    assert set(made.dataset.splits) == {"train", "validation"} and made.dataset.labels == ("cat", "dog")
-    again = convert(input=str(source), output=str(tmp_path / "again"), plan_from=str(tmp_path / "out"))
-    assert again.dataset.fingerprint == made.dataset.fingerprint
-
-
 @pytest.mark.parametrize(
     ("setting", "value", "default"), [("folders", "classes", "auto"), ("label_depth", "last", "1")]
 )
@@ -308,23 +298,24 @@ def test_a_class_name_consists_of_the_first_folders(folders: list[str], depth: i
     assert splits.place(key, depth) == ("train", "")
 
 
-def test_names_of_several_folders_reach_the_records(tmp_path: Path) -> None:
-    source = write_files(tmp_path / "in", {path: None for path in TREE if path != "5.jpg"})
-    made = convert(input=str(source), output=str(tmp_path / "out"), label_depth=2)
+def test_the_meaning_of_folders_reaches_the_records_and_is_carried_on(tmp_path: Path) -> None:
+    splits = dict.fromkeys(["animals/cat/1.jpg", "animals/cat/old/2.jpg", "animals/3.jpg"], "train")
+    splits["plants/a/b/c/4.jpg"] = "val"
+    paths = [f"{split}/{path}" for path, split in splits.items()]
+    source = write_files(tmp_path / "in", [*paths, "unlabelled/5.jpg", "docs/x.txt"])
+    meaning = {"folders": "splits", "label_depth": "2"}
+    made = convert(input=source, output=tmp_path / "out", resize=8, **meaning)
+    assert made.dataset.ledger["reasons"]["filtered"] == {"not_an_image": 1, "outside_splits": 1}
+    assert set(made.dataset.splits) == {"train", "val"}
     assert made.dataset.labels == ("animals", "animals/cat", "plants/a")
     assert (tmp_path / "out" / "labels.txt").read_text() == "0:animals\n1:animals/cat\n2:plants/a\n"
-    found = {
-        key: (value(record, "image/class/text"), value(record, "image/class/label"))
-        for key, record in records_by_key(tmp_path / "out").items()
-    }
-    assert found == {
-        "animals/3.jpg": ("animals", 0), "animals/cat/1.jpg": ("animals/cat", 1),
-        "animals/cat/old/2.jpg": ("animals/cat", 1), "plants/a/b/c/4.jpg": ("plants/a", 2),
-    }  # fmt: skip
-    assert json.loads((tmp_path / "out" / "dataset.json").read_text())["settings"]["label_depth"] == "2"
-    again = convert(input=str(source), output=str(tmp_path / "again"), plan_from=str(tmp_path / "out"))
-    assert shard_hashes(tmp_path / "again") == shard_hashes(tmp_path / "out")
-    assert again.dataset.labels == made.dataset.labels
+    found = records_by_key(tmp_path / "out")
+    classes = [[value(found[path], f"image/class/{name}") for name in ("text", "label")] for path in paths]
+    assert classes == [["animals/cat", 1], ["animals/cat", 1], ["animals", 0], ["plants/a", 2]]
+    stored = json.loads((tmp_path / "out" / "dataset.json").read_text())["settings"]
+    assert {name: stored[name] for name in meaning} == meaning
+    again = convert(input=source, output=tmp_path / "again", plan_from=tmp_path / "out")
+    assert again.dataset.fingerprint == made.dataset.fingerprint
 
 
 @pytest.mark.parametrize("depth", ["0", "-1", "1.5", "every", "", "01", "1000", "2 3", "²"])
