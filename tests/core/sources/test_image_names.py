@@ -117,9 +117,10 @@ def test_other_layouts_also_keep_the_file_name(tmp_path: Path) -> None:
         assert value(made, "image/filename") == name
 
 
-@pytest.fixture
-def with_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A source, and a dataset of it in which image/source_id contains the key."""
+def test_a_dataset_with_keys_in_place_of_numbers_gets_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is the input, or a conversion that did not finish and is resumed."""
     source = coco(tmp_path / "in", [5, 6])
     with monkeypatch.context() as patched:
         features = tuple(
@@ -130,22 +131,10 @@ def with_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Pa
         made = converted(source, tmp_path / "with_keys", layout="detection")
     (data, _) = read_records([made / "train-00000-of-00001.tfrecord"])
     assert b"image/source_id" in data and b'"key"' in (made / "dataset.json").read_bytes()
-    return source, made
-
-
-def test_a_build_with_other_features_converts_every_record(with_keys: tuple[Path, Path]) -> None:
-    source, made = with_keys
-    (made / "dataset.json").unlink()  # as if the conversion had not finished
+    assert names_of(made, "vision") == {name: (number_of_key(name), name) for name in ("0.png", "1.png")}
+    (made / "dataset.json").unlink()
     converted(source, made, layout="detection", resume=True)
     assert names_in(made) == {"0.png": (5, "0.png"), "1.png": (6, "1.png")}
-
-
-def test_keys_in_place_of_numbers_become_numbers(with_keys: tuple[Path, Path], tmp_path: Path) -> None:
-    made = converted(with_keys[1], tmp_path / "new", layout="vision")
-    assert names_in(made) == {
-        "0.png": (number_of_key("0.png"), "0.png"),
-        "1.png": (number_of_key("1.png"), "1.png"),
-    }
 
 
 def test_two_images_with_the_same_generated_number_are_refused(
