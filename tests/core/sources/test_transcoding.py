@@ -15,6 +15,7 @@ import pytest
 from helpers.embedded import read, refs_of
 from helpers.fewer_imports import late
 from helpers.hostile import document, shard_hashes
+from helpers.pictures import file_of
 from helpers.records import examples, values
 from helpers.tfrecords import converted, example, features_of, png_of, refused_sentence, write
 from PIL import Image
@@ -270,12 +271,13 @@ def scene(number: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dataset in layout vision, and its sources."""
+    """A folder with a dataset in layout vision, its sources, and the same in layout detection."""
     root = tmp_path_factory.mktemp("scenes")
     write(root / "in" / "a.tfrecord", [scene(number) for number in range(8)])
     (root / "objects.yaml").write_text(_OBJECTS)
     vision = {"layout": "vision", "extra_columns": _COLUMNS, "splits": "train=0.5,test=0.5"}
     converted(root / "in", root / "vision", **{**vision, "shards": 2})
+    converted(root / "vision", root / "detection", layout="detection", shards=2)
     return root
 
 
@@ -319,7 +321,7 @@ def test_scenes_survive_a_custom_layout_and_back(scenes: Path, tmp_path: Path) -
 
 
 def test_scenes_survive_detection_and_back(scenes: Path, tmp_path: Path) -> None:
-    detection = converted(scenes / "vision", tmp_path / "1", layout="detection", shards=2)
+    detection = scenes / "detection"
     assert all("image/object/bbox/xmin" in record for record in by_key(detection).values())
     vision = converted(detection, tmp_path / "vision", layout="vision", shards=2)
     assert any("image/object/bbox/xmin" not in record for record in by_key(vision).values())
@@ -371,22 +373,18 @@ def test_the_needs_of_a_custom_layout_are_named(scenes: Path, made: Made, tmp_pa
     (tmp_path / "poses.yaml").write_text(always)
     message = refused_sentence(scenes / "vision", tmp_path, layout=str(tmp_path / "poses.yaml"))
     assert "--layout poses" in message and "have no view of the objects" in message
-    detection = converted(scenes / "vision", tmp_path / "detection", layout="detection")
-    message = refused_sentence(detection, tmp_path, layout=str(scenes / "objects.yaml"))
+    message = refused_sentence(scenes / "detection", tmp_path, layout=str(scenes / "objects.yaml"))
     assert "--layout objects, column price" in message
-    message = refused_sentence(detection, tmp_path)
+    message = refused_sentence(scenes / "detection", tmp_path)
     assert "choose --layout detection or vision or images (or write --unlabelled keep)" in message
 
 
 def test_gray_pictures_in_records_stay_gray_unless_a_color_is_given(tmp_path: Path) -> None:
     """`--color rgb`, the default for files, would encode them again."""
-    for name in ("a", "b"):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        Image.new("L", (9, 7), 99).save(tmp_path / "in" / name / "x.jpg")
-    first = converted(tmp_path / "in", tmp_path / "1", color="keep")
+    gray = file_of(Image.new("L", (9, 7), 99), "JPEG")
+    first = write(tmp_path / "in" / "a.tfrecord", [{"image": gray, "label": number} for number in range(2)])
     there = converted(first, tmp_path / "2", layout="tutorial")
-    stored = [values(item, "image_raw")[0] for item in examples(there)["train"]]
-    assert sorted(stored) == sorted(values(i, "image/encoded")[0] for i in examples(first)["train"])
+    assert [values(item, "image_raw") for item in examples(there)["train"]] == [[gray]] * 2
     assert [values(i, "depth")[0] for i in examples(converted(first, tmp_path / "3", layout="tutorial",
                                                                color="rgb"))["train"]] == [3, 3]  # fmt: skip
     pixels = examples(converted(first, tmp_path / "4", layout="raw_with_shape"))["train"]
