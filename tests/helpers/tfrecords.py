@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping
@@ -109,11 +108,6 @@ def converted(source: Path | str, output: Path, **settings: Any) -> Path:
     convert(input=str(source), output=str(output), **{"shards": 1, **settings})
     check_books(output)
     return output
-
-
-def digest_of(data: bytes) -> bytes:
-    """Returns a hex digest as records store it."""
-    return hashlib.sha256(data).hexdigest().encode()
 
 
 def offsets_of(data: bytes) -> list[int]:

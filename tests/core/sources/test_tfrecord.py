@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 from helpers.embedded import refs_of
-from helpers.hostile import document, shard_hashes
+from helpers.hostile import document
 from helpers.listing import found_in, listed
 from helpers.repository import PHOTOS, copy_photos
 from helpers.tfrecords import (
     JPEGS,
     PNG,
     SUFFIX,
-    converted,
-    digest_of,
     example,
     object_record,
     offsets_of,
@@ -66,24 +64,6 @@ def own_records(own: Path) -> dict[str, dict[str, Any]]:
 
 
 class TestOwnDatasets:
-    @pytest.mark.slow
-    def test_resharding_in_every_compression_and_back_gives_the_same_dataset(
-        self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
-    ) -> None:
-        first = made = converted(own, tmp_path / "first", shards=2)
-        for compression in ("gzip", "zlib", "none"):
-            made = converted(made, tmp_path / compression, compression=compression, shards=2)
-            after = read(made)
-            for key, record in after.items():
-                old = own_records[key]
-                sha256 = record.pop("image/key/sha256")
-                assert sha256 == [digest_of(record["image/encoded"][0])]
-                assert record == {k: v for k, v in old.items() if k != "image/key/sha256"}
-            assert after.keys() == own_records.keys()
-            assert document(made)["labels"] == document(own)["labels"]
-            assert document(made)["ledger"]["quarantined"] == 0
-        assert shard_hashes(made) == shard_hashes(first)
-
     def test_keys_and_so_new_splits_equal_those_of_the_pictures(
         self, own: Path, few: Path, tmp_path: Path
     ) -> None:
