@@ -280,6 +280,7 @@ def test_a_bad_answer_is_read_again(imitation: Imitation, fault: str) -> None:
 
     for read in (
         lambda: storage.read_bytes(imitation.path(), "7"),
+        lambda: storage.read_bytes(imitation.path(), "7", limit=10**6),
         lambda: storage.read_range(imitation.path(), 0, len(BODY), len(BODY), "7"),
         lambda: read_copy(imitation.path()),
     ):

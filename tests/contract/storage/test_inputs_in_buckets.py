@@ -153,16 +153,6 @@ def test_a_large_object_is_not_read_to_its_end(imitation: Imitation) -> None:
         assert caught.value.reason == "TOO_LARGE"
 
 
-def test_a_cut_transfer_of_a_small_object_is_no_large_one(imitation: Imitation) -> None:
-    hold = imitation.holding(SMALL)
-
-    def script(request: Request) -> Response:
-        return hold(request)._replace(only=-1 if request.number else len(SMALL) - 1)
-
-    with imitation.serve(script):
-        assert storage.read_bytes(imitation.path("small.jpg"), limit=LIMIT) == SMALL
-
-
 def test_worker_processes_learn_which_read_images_are_left_out(bucket: Bucket, tmp_path: Path) -> None:
     pictures = {f"ant/{number}.png": png(number) for number in range(8)}
     for name, data in pictures.items():
