@@ -15,8 +15,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-_HOLD_STEP = 0.02
-
 
 class Response(NamedTuple):
     """A scripted answer.
