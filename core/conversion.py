@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import attrgetter
@@ -315,7 +316,7 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
         with UNDERWAY.working_on(ref.location, "decode"):
             image = convert_image(read.data, ref.key, settings, reserve)
             if settings.drop:
-                _check_quality(image, settings, reserve)
+                check_quality(image, settings, reserve)
         annotated = Annotated()
         if recipe.layout.stores_annotations:
             with UNDERWAY.working_on(ref.location, "annotate"):
@@ -341,7 +342,7 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
     return _build(ref, read, image, annotated, recipe)
 
 
-def _check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve) -> None:
+def check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve = nullcontext) -> None:
     """Checks whether an image, as it would be stored, has a finding that `--drop` names.
 
     The stored bytes are decoded, so that `validate --quality` finds the same images.
@@ -667,7 +668,7 @@ def fingerprint_read(settings: ConvertSettings, read: ReadImage) -> Fingerprint 
             if settings.drop:  # only the stored image can show this
                 reserve = working_budget().reserve
                 image = convert_image(read.data, read.ref.key, settings, reserve)
-                _check_quality(image, settings, reserve)
+                check_quality(image, settings, reserve)
             return fingerprint(read.data, read.ref.key, settings)
     except (ImageFault, LeftOut, NotACandidate):
         return None

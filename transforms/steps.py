@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
+from shardwright.core.conversion import check_quality
 from shardwright.core.images.annotate import annotate, read_mask
 from shardwright.core.images.convert import ConvertedImage, convert_image
 from shardwright.core.images.decode import no_image
@@ -113,6 +114,8 @@ def DecodeAndResize(images: beam.PCollection, /, **settings: Any) -> beam.PColle
 
     def decode(element: ImageElement) -> ImageElement:
         image = convert_image(element.data, element.ref.key, checked)
+        if checked.drop:
+            check_quality(image, checked)
         return element._replace(data=b"", image=image)
 
     return images | "DecodeImage" >> beam.Map(attempt, decode).with_output_types(ImageElement)  # ImageElement

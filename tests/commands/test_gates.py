@@ -79,6 +79,7 @@ def test_a_gate_on_image_quality_measures_every_picture(dataset: Path, tmp_path:
     expected.write_text("min_width: 17\nmax_height: 16\n")
     report = validate(str(dataset), expect=str(expected))
     assert (report.mode, report.errors, report.counts["EXPECTATION"]) == ("quality", 1, 1)
+    assert validate(str(dataset), warn_on=["DARK"]).mode == "quality"
     with pytest.raises(UsageError, match="--warn_on DARK needs decoded images, and --fast decodes none"):
         validate(str(dataset), mode="fast", warn_on=["DARK"])
 

@@ -308,6 +308,7 @@ def test_skipped_formats_are_filtered_whatever_their_names_are(tmp_path: Path) -
     dataset = json.loads((output / "dataset.json").read_text())
     assert dataset["plan"]["settings"]["skip_formats"] == "jpeg2000,psd,tga"
     assert dataset["ledger"]["filtered"] == 5 and dataset["ledger"]["quarantined"] == 0
+    assert main(["validate", str(output)]) == 0
 
 
 def test_formats_are_named_as_users_name_them() -> None:

@@ -21,6 +21,7 @@ from helpers.fewer_imports import late
 from helpers.hostile import make_tree
 from helpers.repository import PHOTOS, ROOT
 from helpers.tensorflow_records import read_records
+from PIL import Image
 
 import shardwright
 from shardwright import loader, schemas, transforms
@@ -119,19 +120,24 @@ def test_the_steps_compose_with_the_stock_writer_and_real_messages(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("values", "reason"),
-    [({"min_side": 5000}, FilterReason.MIN_SIDE), ({"skip_formats": "jpeg"}, FilterReason.SKIPPED_FORMAT)],
+    ("values", "reason", "stage"),
+    [
+        ({"min_side": 5000}, FilterReason.MIN_SIDE, Stage.DECODE),
+        ({"skip_formats": "jpeg"}, FilterReason.SKIPPED_FORMAT, Stage.DECODE),
+        ({"drop": "DARK"}, FilterReason.DARK, Stage.ENCODE),
+    ],
 )
 def test_the_steps_name_the_images_that_a_setting_leaves_out(
-    values: dict[str, Any], reason: FilterReason
+    tmp_path: Path, values: dict[str, Any], reason: FilterReason, stage: Stage
 ) -> None:
     def check(left_out: list) -> None:
         (entry,) = left_out
-        assert (entry.outcome, entry.reason, entry.stage) == (Outcome.FILTERED, reason, Stage.DECODE)
+        assert (entry.outcome, entry.reason, entry.stage) == (Outcome.FILTERED, reason, stage)
 
+    Image.new("RGB", (64, 64)).save(tmp_path / "night.jpg")
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
-        owl = pipeline | beam.Create([str(PHOTOS / "birds" / "owl.jpg")])
-        _, left_out = owl | ReadImages() | DecodeAndResize(**values) | BuildExamples(labels=["birds"])
+        night = pipeline | beam.Create([str(tmp_path / "night.jpg")])
+        _, left_out = night | ReadImages() | DecodeAndResize(**values) | BuildExamples(labels=["birds"])
         assert_that(left_out, check)
 
 
