@@ -424,16 +424,16 @@ def _shares(resplit: Resplit) -> dict[str, Fraction]:
         raise UsageError(
             f"resplit {text!r}: write the share of each new split, such as 'fit=0.9,holdout=0.1'."
         )
-    if not isinstance(text, str):
-        # Read 0.1 + 0.2 as 0.3 and 1 / 3 as a third.
-        exact = {
-            name: Fraction(share).limit_denominator(10**9) if isinstance(share, float) else share
-            for name, share in text.items()
-        }
-        text = ",".join(f"{name}={share}" for name, share in exact.items())
     try:
+        if not isinstance(text, str):
+            # Read 0.1 + 0.2 as 0.3 and 1 / 3 as a third.
+            exact = {
+                name: Fraction(share).limit_denominator(10**9) if isinstance(share, float) else share
+                for name, share in text.items()
+            }
+            text = ",".join(f"{name}={share}" for name, share in exact.items())
         return parse_splits(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # a share may be NaN or infinite
         raise UsageError(f"resplit {text}: {error}.") from None
 
 

@@ -437,7 +437,7 @@ def count_objects(directory: str, dataset: Dataset) -> ObjectCounts | None:
     for _, entry in islice(_entries(directory, dataset), _MAX_LINES):
         counts = entry.boxes if isinstance(entry.boxes, Mapping) else {}
         written, *left_out = (counts.get(name, 0) for name in ("written", "dropped", "vanished"))
-        if isinstance(written, int):  # the ledger may be damaged
+        if isinstance(written, int) and written >= 0:  # the ledger may be damaged
             images[written] += 1
             lost += sum(count for count in left_out if isinstance(count, int))
     return ObjectCounts(images, lost) if images else None

@@ -26,6 +26,13 @@ def browser() -> Iterator[Browser]:
         yield playwright.chromium.launch(executable_path=CHROMIUM)
 
 
+@pytest.fixture(autouse=True)
+def _close_pages(browser: Browser) -> Iterator[None]:
+    yield
+    for context in browser.contexts:
+        context.close()
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A report in which every name is hostile."""

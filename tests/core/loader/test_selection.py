@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import pickle
 import subprocess
@@ -200,6 +201,7 @@ def test_splits_can_be_divided_again(sound_dataset: Path) -> None:
         ({"resplit": {"fit": 0.5, "test": 0.5}}, "split 'test' is not divided"),
         ({"resplit": Resplit({"a": 1}, of="dev")}, "there is no split 'dev'"),
         ({"resplit": {"a b": 1.0}}, "'a b=1' is not a split"),
+        ({"resplit": {"fit": math.inf}}, "resplit {'fit': inf}: cannot convert"),
     ],
 )
 def test_impossible_selections_are_refused(sound_dataset: Path, more: dict[str, object], what: str) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.described import described
+from helpers.planting import write_ledger, written_lines
 from helpers.report_samples import HOSTILE, dataset_of, findings_json, made_up
 from helpers.repository import PHOTOS
 from helpers.resealing import read_document, read_ledger, write_document
@@ -133,6 +135,16 @@ def test_damaged_shards_and_ledgers_cost_only_pictures(copied: Path) -> None:
     for ledger in ledgers:
         ledger.unlink()
     assert gather(str(copied)).sheets == ()
+
+
+def test_impossible_numbers_of_objects_are_not_counted(tmp_path: Path) -> None:
+    dataset = Path(shutil.copytree(described("detection"), tmp_path / "out"))
+    (shard, *_) = (path.name for path in dataset.glob("*.tfrecord") if path.stat().st_size)
+    write_ledger(
+        dataset, shard, [line | {"boxes": {"written": -1}} for line in written_lines(dataset, shard)]
+    )
+    counts = gather(str(dataset)).measures.counts
+    assert counts is not None and min(counts.images) >= 0
 
 
 def test_compressed_shards_have_pictures_too(convert_photos: Callable[..., Any]) -> None:
