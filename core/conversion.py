@@ -262,23 +262,33 @@ def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
             raise read.problem
         return _convert_candidate(read, recipe)
     except (ImageFault, LeftOut) as problem:
-        width, height = problem.size or (None, None)
-        is_fault = isinstance(problem, ImageFault)
-        entry = Entry(
-            key=ref.key,
-            outcome=Outcome.QUARANTINED if is_fault else Outcome.FILTERED,
-            fingerprint=ref.fingerprint,
-            sha256=read.sha256,
-            label=ref.label,
-            reason=problem.reason,
-            stage=problem.stage,
-            message=problem.message,
-            uri=ref.location if is_fault else "",
-            mask_sha256=read.mask_sha256,
-            source_width=width,
-            source_height=height,
-        )
-        return Converted(entry, source_bytes=read.size)
+        entry = entry_of_problem(ref, problem, read.sha256)
+        return Converted(entry._replace(mask_sha256=read.mask_sha256), source_bytes=read.size)
+
+
+def entry_of_problem(ref: ImageRef, problem: ImageFault | LeftOut, sha256: str) -> Entry:
+    """Returns the ledger entry of an image that is faulty, or that a setting leaves out.
+
+    Args:
+      ref: Reference of the image.
+      problem: Why it is not written.
+      sha256: Hex digest of its bytes; empty if they were not read.
+    """
+    width, height = problem.size or (None, None)
+    is_fault = isinstance(problem, ImageFault)
+    return Entry(
+        key=ref.key,
+        outcome=Outcome.QUARANTINED if is_fault else Outcome.FILTERED,
+        fingerprint=ref.fingerprint,
+        sha256=sha256,
+        label=ref.label,
+        reason=problem.reason,
+        stage=problem.stage,
+        message=problem.message,
+        uri=ref.location if is_fault else "",
+        source_width=width,
+        source_height=height,
+    )
 
 
 def _decided_entry(ref: ImageRef) -> Entry:
@@ -321,20 +331,7 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
         if recipe.layout.stores_annotations:
             with UNDERWAY.working_on(ref.location, "annotate"):
                 annotated = annotate(ref, image, settings, recipe.ids, read.mask, reserve)
-    except NotACandidate as left_out:
-        if left_out.reason == FilterReason.SKIPPED_FORMAT:
-            # The stage shows that the file was read: its state belongs to the plan's digest, and its digests
-            # show a rebuild that it is the same.
-            entry = Entry(
-                ref.key,
-                Outcome.FILTERED,
-                ref.fingerprint,
-                read.sha256,
-                reason=left_out.reason,
-                stage=Stage.DECODE,
-                mask_sha256=read.mask_sha256,
-            )
-            return Converted(entry, source_bytes=read.size)
+    except NotACandidate:
         # The source names it as an image: in a row of a manifest, an annotation, a record.
         raise no_image(read.data) from None
     except MemoryError:

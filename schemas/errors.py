@@ -164,9 +164,7 @@ class LeftOut(ImageProblem[FilterReason]):
 class NotACandidate(Exception):
     """By content, the file is not an image, and its name does not say that it is one. It is filtered."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason = FilterReason.NOT_AN_IMAGE
 
 
 def json_place(error: Exception) -> str:

@@ -9,19 +9,17 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
-from shardwright.core.conversion import check_quality
+from shardwright.core.conversion import check_quality, entry_of_problem
 from shardwright.core.images.annotate import annotate, read_mask
 from shardwright.core.images.convert import ConvertedImage, convert_image
 from shardwright.core.images.decode import no_image
 from shardwright.core.images.read import read_image
 from shardwright.core.plan.request import read_layout
 from shardwright.core.records.build import ExampleBuilder, check_labels, label_ids
-from shardwright.schemas.codes import FilterReason, Outcome, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes
-from shardwright.schemas.ledger import Entry
 from shardwright.transforms.building_blocks import composite
 
 _QUARANTINED = "quarantined"
@@ -56,16 +54,12 @@ def attempt(element: ImageElement, step: Callable[[ImageElement], ImageElement])
     """Applies a step to an element; stores in the element why the image is left out, if it is."""
     if element.fault is not None:
         return element
-    problem: ImageFault | LeftOut
     try:
         return step(element)
-    except (ImageFault, LeftOut) as left_out:
-        problem = left_out
-    except NotACandidate as left_out:
-        problem = no_image(element.data)
-        if left_out.reason == FilterReason.SKIPPED_FORMAT:
-            problem = LeftOut(FilterReason.SKIPPED_FORMAT, Stage.DECODE, "")
-    return element._replace(data=b"", fault=problem)
+    except (ImageFault, LeftOut) as problem:
+        return element._replace(data=b"", fault=problem)
+    except NotACandidate:
+        return element._replace(data=b"", fault=no_image(element.data))
 
 
 def step_settings(values: dict[str, Any]) -> ConvertSettings:
@@ -164,21 +158,8 @@ def BuildExamples(
                 return
             except ImageFault as fault:
                 problem = fault
-        is_fault = isinstance(problem, ImageFault)
-        yield beam.pvalue.TaggedOutput(
-            _QUARANTINED,
-            Entry(
-                key=element.ref.key,
-                outcome=Outcome.QUARANTINED if is_fault else Outcome.FILTERED,
-                fingerprint=element.ref.fingerprint,
-                sha256=element.sha256,
-                label=element.ref.label,
-                reason=problem.reason,
-                stage=problem.stage,
-                message=problem.message,
-                uri=element.ref.uri if is_fault else "",
-            ),
-        )
+        entry = entry_of_problem(element.ref, problem, element.sha256)
+        yield beam.pvalue.TaggedOutput(_QUARANTINED, entry)
 
     built = images | "BuildExample" >> beam.FlatMap(build).with_outputs(_QUARANTINED, main="examples")
     # bytes or tf.train.Example; Entry

@@ -113,7 +113,7 @@ def convert_image(
 
     Raises:
       ImageFault: If the image is faulty.
-      LeftOut: If its sides are not as the settings want them; its pixels are not decoded then.
+      LeftOut: If its format or its sides are not as the settings want them; its pixels are not decoded then.
       NotACandidate: If the file is not an image by content or by name.
     """
     opened = open_chosen(data, name, settings)
@@ -150,7 +150,7 @@ def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> OpenedImag
 
     Raises:
       ImageFault: If the image cannot be opened, is too large or has too many parts.
-      LeftOut: If its sides are not as the settings want them.
+      LeftOut: If its format or its sides are not as the settings want them.
       NotACandidate: If the file is not an image by content or by name.
     """
     opened = decode.open_image(
@@ -398,7 +398,7 @@ def map_image(
 
     Raises:
       ImageFault: If the image is faulty or the hook fails.
-      LeftOut: If the hook leaves the image out, or its sides are not as the settings want them.
+      LeftOut: If the hook leaves the image out, or its format or sides are not as the settings want them.
       NotACandidate: If the file is not an image by content or by name.
     """
     opened = open_chosen(data, ref.key, settings)

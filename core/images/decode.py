@@ -26,7 +26,7 @@ from shardwright.core.images.signatures import (
 )
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate
 from shardwright.schemas.image_formats import SUPPORTED_KINDS, WITHOUT_SIGNATURE
 
 #: Bytes that a decoder may hold for each pixel that `--max_pixels` allows. A picture takes 4 per pixel. The
@@ -62,7 +62,8 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
 
     Raises:
       ImageFault: If it is an image by content or by name, but cannot be decoded.
-      NotACandidate: If it is not an image by content or by name, or its format is skipped.
+      LeftOut: If its format is skipped.
+      NotACandidate: If it is not an image by content or by name.
     """
     kind = kind_of(head)
     if kind in SUPPORTED_KINDS and kind != "tiff" and kind not in skipped:
@@ -72,7 +73,7 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
         kind = kind_by_name  # a TIFF decoder would find only a small preview
     by_name = kind_by_name if kind_by_name in WITHOUT_SIGNATURE and head else None
     if (kind or by_name) in skipped:
-        raise NotACandidate(FilterReason.SKIPPED_FORMAT)
+        raise LeftOut(FilterReason.SKIPPED_FORMAT, Stage.DECODE, "")
     if kind in SUPPORTED_KINDS:
         return kind
     if head and (added := plugin_kind(head)) is not None:
@@ -83,7 +84,7 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
             f"it is {_usual_name(kind)}, {advice}convert it to JPEG or PNG",
         )
     if not is_image_name(name):
-        raise NotACandidate(FilterReason.NOT_AN_IMAGE)
+        raise NotACandidate
     if by_name:
         raise unsupported(
             f"its name says {_usual_name(by_name)}, a format that is not read; convert it to JPEG or PNG",
@@ -128,7 +129,8 @@ def open_image(
 
     Raises:
       ImageFault: If the image cannot be opened, is too large or has too many parts.
-      NotACandidate: If the file is not an image by content or by name, or its format is skipped.
+      LeftOut: If its format is skipped.
+      NotACandidate: If the file is not an image by content or by name.
     """
     kind = check_kind(data[:HEAD_BYTES], name, skipped)
     options = OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)

@@ -254,11 +254,11 @@ def gather_files(
     checked = select_findings(validation, "", drawn)
     seen |= read_thumbnails(shown_places(checked, paths), paths, schema)
     total = 0
-    for path in files:
+    for name_of_file, path in paths.items():
         try:
             total += storage.size_of(path)
         except OSError:
-            left_out.append(f"{printable(os.path.basename(path))} cannot be read.")
+            left_out.append(f"{printable(name_of_file)} cannot be read.")
     records = validation.records if validation else 0
     return ReportData(
         name=printable(name),

@@ -18,7 +18,7 @@ from shardwright.core.sources.rules import RuleMatches
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.errors import ImageFault, LeftOut
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 
@@ -81,7 +81,7 @@ def _without_skipped(ref: ImageRef, skipped: frozenset[str]) -> ImageRef:
         return ref
     try:
         check_kind(read_head(ref, HEAD_BYTES), ref.key, skipped)
-    except NotACandidate as left_out:
+    except LeftOut as left_out:
         return ref._replace(message="").filtered(left_out.reason)
     except (ImageFault, OSError):
         pass
