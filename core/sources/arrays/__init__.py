@@ -40,9 +40,9 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 
 IMAGES, LABELS = "images", "labels"
-#: Most levels of folders below the input, and most subfolders of a folder, that are searched.
+#: Most levels of folders below the input, and most subfolders of a folder, that are searched to recognize it.
 _DEPTH, _FOLDERS = 3, 8
-#: Most files of a folder with arrays; `InputProbe` may not show more.
+#: Most files of a folder with arrays.
 _MAX_FILES = 2000
 _IDX_NAME = re.compile(r"idx\d|ubyte\Z", re.IGNORECASE)
 #: Words for images, clearest first; among several arrays, the clearest is used.
@@ -148,32 +148,33 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> tuple[list[Foun
     """
     if probe.is_file:
         return sorted(_find_in_file(probe, settings), key=lambda array: array.images), []
+    auto = settings.source == "auto"
+    if auto and (probe.images_below or not _seems_to_hold_arrays(probe)):
+        return [], []
     candidates: list[_Candidate] = []
     arrays: list[FoundArray] = []
     others: list[str] = []
-    for folder, relative in _folders(probe):
-        if len(folder.files) >= _MAX_FILES and any(map(_kind_of, folder.files)):
-            raise UsageError(
-                f"--input {printable(folder.path)} holds {_MAX_FILES} files or more; put the arrays into a "
-                "separate folder."
-            )
-        if settings.source == "auto" and any(map(claims_to_be_image, folder.files)):
+    for folder, names in _files_by_folder(probe.path).items():
+        hidden = is_hidden(folder)
+        if auto and not hidden and any(map(claims_to_be_image, names)):
             return [], []  # this is a folder of image files
-        batches = cifar.batches_among(folder.files)
-        arrays += [_cifar_batch(name, probe.path, relative) for name in batches]
-        used = {*batches, *(cifar.meta_among(folder.files) if batches else ())}
-        for name in folder.files:
+        if len(names) >= _MAX_FILES and any(map(_kind_of, names)):
+            place = printable(storage.join(probe.path, folder))
+            raise UsageError(
+                f"--input {place} holds {_MAX_FILES} files or more; put the arrays into a separate folder."
+            )
+        batches = [] if hidden else cifar.batches_among(names)
+        arrays += [_cifar_batch(name, probe.path, folder) for name in batches]
+        used = {*batches, *(cifar.meta_among(names) if batches else ())}
+        for name in names:
             if name not in used:
-                in_file = list(_candidates(probe.path, relative, name, settings))
+                in_file = [] if hidden else list(_candidates(probe.path, folder, name, settings))
                 candidates += in_file
-                others += [] if in_file else [relative + name]
-    # Of many folders, none was searched above.
-    if settings.source == "auto" and (arrays or candidates) and probe.images_below:
-        return [], []
+                others += [] if in_file else [folder + name]
     arrays += _pair(candidates, settings)
     arrays.sort(key=lambda array: array.images)
     datasets = sorted({array.dataset for array in arrays})
-    if len(datasets) > 1 and settings.source == "auto":
+    if len(datasets) > 1 and auto:
         first = (next(array.images.file for array in arrays if array.dataset == name) for name in datasets)
         raise UsageError(
             f"--input {printable(probe.path)} seems to hold several datasets, such as "
@@ -201,15 +202,25 @@ def _find_in_file(probe: InputProbe, settings: ConvertSettings) -> Iterable[Foun
     return [array for array in _pair(candidates, settings) if array.images.file == name]
 
 
-def _folders(probe: InputProbe, relative: str = "", depth: int = 0) -> Iterator[tuple[InputProbe, str]]:
-    """Yields a folder and the folders below it, if there are only a few."""
-    yield probe, relative
+def _seems_to_hold_arrays(probe: InputProbe, depth: int = 0) -> bool:
+    """Returns whether a folder or one of the few folders below it has arrays, judged by their names."""
+    if any(map(claims_to_be_image, probe.files)):
+        return False
+    if any(map(_kind_of, probe.files)) or cifar.batches_among(probe.files):
+        return True
     if depth == _DEPTH or len(probe.folders) > _FOLDERS:
-        return
-    for name in probe.folders:
-        if not name.startswith("."):
-            below = InputProbe(storage.join(probe.path, name), is_file=False)
-            yield from _folders(below, f"{relative}{name}/", depth + 1)
+        return False
+    folders = probe.folders_inside(name for name in probe.folders if not name.startswith("."))
+    return any(_seems_to_hold_arrays(folder, depth + 1) for folder in folders)
+
+
+def _files_by_folder(path: str) -> dict[str, list[str]]:
+    """Returns the names of all files below a folder by their folder, such as `a/b/`, sorted."""
+    folders = defaultdict[str, list[str]](list)
+    for file in storage.list_files(path):
+        folder, slash, name = file.rpartition("/")
+        folders[folder + slash].append(name)
+    return folders
 
 
 def _kind_of(name: str) -> str:

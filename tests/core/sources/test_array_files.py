@@ -308,6 +308,26 @@ def test_several_datasets_in_one_folder_need_a_choice(tmp_path: Path) -> None:
     assert len(listed(tmp_path, "classification", tmp_path, source="arrays").refs) == 8
 
 
+@pytest.mark.parametrize("source", ["auto", "arrays"])
+def test_files_in_deep_folders_and_hidden_ones_are_counted(tmp_path: Path, source: str) -> None:
+    for folder in ("", "1/2/3/4/", ".hidden/", "1/2/3/notes/"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    np.save(tmp_path / "images_1.npy", grays(3))
+    for folder in ("1/2/3/4", ".hidden"):
+        np.save(tmp_path / folder / "images_2.npy", grays(3))
+    (tmp_path / "1/2/3/notes/read.me").touch()
+    found = listed(tmp_path, "classification", source=source, unlabelled="keep")
+    assert len(found.refs) == 8
+    assert found.reasons() == {".hidden/images_2.npy": "dotfile", "1/2/3/notes/read.me": "not_an_image"}
+
+
+def test_arrays_in_many_folders_are_found_on_request(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"{number:02d}").mkdir()
+        np.save(tmp_path / f"{number:02d}" / "images.npy", grays(2))
+    assert len(listed(tmp_path, "classification", source="arrays", unlabelled="keep").refs) == 24
+
+
 def test_an_array_in_several_files_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for piece in range(3):
