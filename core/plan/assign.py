@@ -293,12 +293,20 @@ class Placement:
 MADE = "made"
 
 
-def _duplicate_key_error(key: str, first: str, second: str) -> UsageError:
+def _place_of(ref: ImageRef) -> str:
+    """Returns where an image comes from, with the line of its list, for messages."""
+    return f"{ref.location} ({ref.message})" if ref.message else ref.location
+
+
+def _duplicate_key_error(*refs: ImageRef) -> UsageError:
+    first, second = sorted(map(_place_of, refs))
     advice = "rename one, or give each --input a name (a=PATH)"
-    if first != second and unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", second):
+    if refs[0].uri == refs[1].uri and refs[0].place == refs[1].place:
+        advice = "they are one image, which is listed twice: leave one of them out"
+    elif unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", second):
         advice = "they differ only in their Unicode form: rename one"
     return UsageError(
-        f"Two images have the key {key!r}: {printable(first)} and {printable(second)}; {advice}."
+        f"Two images have the key {refs[0].key!r}: {printable(first)} and {printable(second)}; {advice}."
     )
 
 
@@ -319,15 +327,11 @@ def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
         hashes.extend(map(hash, map(KEY_OF, decode_refs(batch))))
     values, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
     repeated = set(values[counts > 1].tolist())
-    places: dict[str, str] = {}
+    seen: dict[str, ImageRef] = {}
     for batch in shard[1] if repeated else ():
         for ref in decode_refs(batch):
-            if hash(ref.key) not in repeated:
-                continue
-            where = f"{ref.location} ({ref.message})" if ref.message else ref.location
-            if ref.key in places:
-                raise _duplicate_key_error(ref.key, *sorted((places[ref.key], where)))
-            places[ref.key] = where
+            if hash(ref.key) in repeated and (other := seen.setdefault(ref.key, ref)) is not ref:
+                raise _duplicate_key_error(other, ref)
     yield len(hashes)
 
 

@@ -93,8 +93,11 @@ def test_keys_that_only_have_equal_hashes_are_accepted(monkeypatch: pytest.Monke
     monkeypatch.setattr(assign, "hash", len, raising=False)
     packed = [encode_refs(REFS[:9]), encode_refs(REFS[9:20])]
     assert list(check_keys((("train", 0), packed))) == [20]
-    with pytest.raises(UsageError, match=f"/again and {REFS[3].uri};"):
-        list(check_keys((("train", 0), [*packed, encode_refs([REFS[3]._replace(uri="/again")])])))
+    uri = REFS[3].uri
+    says = {"/again": f"/again and {uri}; rename one", uri: f"{uri}; they are one image"}
+    for place, sentence in says.items():
+        with pytest.raises(UsageError, match=sentence):
+            list(check_keys((("train", 0), [*packed, encode_refs([REFS[3]._replace(uri=place)])])))
 
 
 def test_empty_shards_are_checked_too() -> None:
