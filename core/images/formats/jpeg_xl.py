@@ -170,7 +170,8 @@ def read_header(data: bytes, bounds: Bounds) -> Header:
     extra = bits.choice(_CHANNELS)
     alpha = ""
     for _ in range(extra):
-        alpha = alpha or _read_channel(bits)
+        name = _read_channel(bits)
+        alpha = alpha or name
     is_xyb = bool(bits.read(1))
     is_gray = _read_colors(bits, is_xyb, is_jpeg)
     if orientation in SWAPS_SIDES:

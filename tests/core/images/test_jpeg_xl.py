@@ -147,6 +147,10 @@ PREVIEW_IN_PIXELS: list[Field] = [YES, NO, (1, 2), (200, 8), (1, 3)]
         (_picture(depth=[YES, (0, 2), (7, 4)]), {"bits": 32}),
         (_picture(depth=[YES, (1, 2), (4, 4)]), {"bits": 16}),
         (_picture(channels=[*ONE_CHANNEL, YES]), {"alpha": "A", "channels": 4}),
+        (
+            _picture(*GRAY_SRGB, channels=[(2, 2), (0, 4), YES, *_channel([(1, 2)])[1:]]),  # alpha and depth
+            {"is_gray": True, "alpha": "A", "channels": 3},
+        ),
         (_picture(channels=_channel([(0, 2)], NO)), {"alpha": "A", "channels": 4}),
         (_picture(channels=_channel([(0, 2)], YES)), {"alpha": "a", "channels": 4}),
         (_picture(channels=_channel([(2, 2), (0, 4)], *[(0, 32)] * 2)), {"channels": 4}),  # a spot color
