@@ -41,6 +41,8 @@ _SIGNATURE = b"PK\x03\x04"
 _EXTRA_BYTES = 96
 #: Largest ratio of unpacked to packed size, except for small members; deflate stays below it.
 _MAX_RATIO, _SMALL_BYTES = 5000, 1 << 24
+#: The first block of bzip2's data has fewer bytes: at most 900,000 unpacked, and a little more packed.
+_BZIP2_BLOCK = 1 << 20
 #: Types of raw pixels that a TIFF holds and that are stored as uint8, uint16 or float32.
 _KEPT_TYPES = frozenset(np.dtype(name) for name in ("u2", "i2", "f2", "f4", "f8"))
 #: Bytes of a TIFF before its directory, and the largest number of tags of `tiff_of`.
@@ -93,8 +95,9 @@ def read_part_head(uri: str, place: ByteRange, length: int) -> bytes:
       EngineError: If the file changed since it was listed.
       OSError: If it cannot be read.
     """
-    # Data that cannot be compressed may grow by a few bytes.
-    data = _stored_bytes(place.file or uri, place._replace(length=min(place.length, length + 64)))
+    # Data that cannot be compressed may grow by a few bytes, and bzip2 unpacks only whole blocks.
+    needed = _BZIP2_BLOCK if place.method == BZIP2 else length + 64
+    data = _stored_bytes(place.file or uri, place._replace(length=min(place.length, needed)))
     if place.method == STORED:
         return data[:length]
     return _unpack_some(data, place.method, length)[0]

@@ -34,7 +34,8 @@ from shardwright.schemas.image_ref import NO_SPLIT
 
 @pytest.mark.parametrize("method", [0, 8, 12, 14])
 def test_zips_with_every_method_are_read(tmp_path: Path, method: int) -> None:
-    assert listed(tmp_path, zip_of(PICTURES, method, b"a comment"), "a.zip") == PICTURES
+    members = {**PICTURES, "cat/named like nothing": picture(9) + random.Random(0).randbytes(3000)}
+    assert listed(tmp_path, zip_of(members, method, b"a comment"), "a.zip") == members
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
