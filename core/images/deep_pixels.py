@@ -203,17 +203,25 @@ def _to_srgb(colors: np.ndarray, header: DeepHeader, profile: bytes) -> np.ndarr
         import imagecodecs
 
         space = {"L": "gray", "RGB": "rgb", "CMYK": "cmyk"}[mode]
-        source = np.ascontiguousarray(colors[..., 0] if mode == "L" else colors)
+        stored = np.ascontiguousarray(colors[..., 0] if mode == "L" else colors)
+        source = _rescaled(stored, header.highest, 65535)
         with contextlib.suppress(RuntimeError, ValueError):  # a broken profile is ignored, as in browsers
             converted = imagecodecs.cms_transform(
                 source, profile, _srgb_profile(), colorspace=space, outcolorspace="rgb", flags=_NO_TABLE
             )
-            return np.asarray(converted)
+            return _rescaled(np.asarray(converted), 65535, header.highest)
     if not header.cmyk:
         return colors
     paper = header.highest - colors.astype(np.uint32)
     product = (paper[..., :3] * paper[..., 3:] + header.highest // 2) // header.highest
     return np.asarray(product, colors.dtype)
+
+
+def _rescaled(samples: np.ndarray, highest: int, wanted: int) -> np.ndarray:
+    """Scales samples of 16 bits to another value of white."""
+    if highest == wanted:
+        return samples
+    return ((samples.astype(np.uint32) * wanted + highest // 2) // highest).astype(np.uint16)
 
 
 @lru_cache(1)
