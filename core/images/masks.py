@@ -198,8 +198,8 @@ def encode_object_mask(mask: Image.Image) -> bytes:
 def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> OpenedImage:
     """Reads the header of a mask file, and rejects a file that cannot be a mask of the picture."""
     opened = decode.open_image(data, "mask.png", settings.max_pixels, settings.parsed_bounds)
-    if opened.kind == "jpeg":
-        raise bad_annotation(f"it is {opened.kind}, which changes values; save masks as PNG")
+    if opened.is_lossy():
+        raise bad_annotation(f"it is lossy {opened.kind}, which changes values; save masks as PNG")
     is_upright(opened.image.size, frame, "it has")
     return opened
 

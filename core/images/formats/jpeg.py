@@ -193,6 +193,10 @@ class JpegImage(OpenedImage):
             if scans * pixels > self.bounds.scans * _PIXELS_OF_SCANS // _SCANS:
                 self.bounds.check("scans", scans, f"jpeg: it has at least {scans} scans of {pixels} pixels")
 
+    def is_lossy(self) -> bool:
+        """Returns whether the compression changes pixels."""
+        return True
+
     def _read_orientation(self) -> int:
         # `read_header` has checked the tags.
         return self._orientation_in_exif() if self.image.info.keys() & {"exif", "xmp"} else 1

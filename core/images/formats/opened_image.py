@@ -178,6 +178,10 @@ class OpenedImage:
         needed, samples = width * height * self._bytes_per_pixel + self._extra_bytes, self.deep or self.scaled
         return max(needed, samples.decoded_bytes) if samples is not None else needed
 
+    def is_lossy(self) -> bool:
+        """Returns whether the compression changes pixels, so that the numbers of a mask are lost."""
+        return False
+
     def deep_header(self) -> DeepHeader | None:
         """Returns the samples if they have more than 8 bits and `read_samples` can keep them, else None."""
         return None

@@ -173,6 +173,10 @@ class TiffImage(OpenedImage):
     def _is_animated(self) -> bool:
         return bool(self.image.tag_v2.next)
 
+    def is_lossy(self) -> bool:
+        """Returns whether the strips or tiles are JPEGs."""
+        return self.image.info.get("compression") == "jpeg"
+
     def decoder_bytes(self) -> int:
         """Counts also what `_load` holds: all rows, and a strip or tile, which may be larger."""
         width, height = self.image.size

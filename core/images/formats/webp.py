@@ -48,6 +48,10 @@ class WebpImage(OpenedImage):
             self._bytes_per_pixel = _ANIMATED_BYTES
         return animated
 
+    def is_lossy(self) -> bool:
+        """Returns whether the pixels are those of a video frame (2.5)."""
+        return any(chunk.type == b"VP8 " for chunk in chunks(self.data, "webp"))
+
     def _check_pixels(self) -> None:
         stated = _stated_bytes(self.data)
         if len(self.data) < stated:

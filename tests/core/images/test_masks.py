@@ -159,7 +159,10 @@ def test_unusable_masks_are_faults_of_their_image(tmp_path: Path) -> None:
     refused(tmp_path / "none.png", "its mask none.png: no such file")
     refused(saved(tmp_path / "small.png", ids[1:]), "it has 12 x 8 pixels, but the image has 12 x 9")
     refused(saved(tmp_path / "turned.png", ids.T.copy()), "it has 9 x 12 pixels, but the image has 12 x 9")
-    refused(saved(tmp_path / "a.jpg", ids), "it is jpeg, which changes values")
+    for name in ("a.jpg", "a.webp"):
+        refused(saved(tmp_path / name, ids), "it is lossy (jpeg|webp), which changes values")
+    Image.fromarray(ids).save(tmp_path / "a.tif", compression="jpeg")
+    refused(tmp_path / "a.tif", "it is lossy tiff, which changes values")
     (tmp_path / "text.png").write_text("nothing but text")
     refused(tmp_path / "text.png", "not in a known image format")
     (tmp_path / "empty.png").write_bytes(b"")
