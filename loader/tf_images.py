@@ -239,12 +239,12 @@ def _resized(image: tf.Tensor, size: Size) -> tf.Tensor:
     return tf.cond(tf.reduce_all(tf.shape(image)[:2] == size), lambda: image, resize)
 
 
-def mask_decoder(dataset: Dataset, size: Size | None) -> Callable[[FeatureSpec, tf.Tensor], tf.Tensor]:
+def mask_decoder(picture: Picture, size: Size | None) -> Callable[[FeatureSpec, tf.Tensor], tf.Tensor]:
     """Returns a function that decodes the masks among the features and leaves the others unchanged.
 
-    Masks become int32 of shape (height, width, 1). A missing optional mask has no pixels.
+    Masks become int32 of shape (height, width, 1), where height and width are those of the picture if they
+    are known. A missing optional mask has no pixels.
     """
-    height, width = size or picture_shape(dataset)[:2]
 
     def decode(spec: FeatureSpec, value: tf.Tensor) -> tf.Tensor:
         if spec.fill not in PIXEL_MASKS or spec.encoding is Encoding.TENSOR:
@@ -260,7 +260,7 @@ def mask_decoder(dataset: Dataset, size: Size | None) -> Callable[[FeatureSpec, 
         )
         if size is not None and not spec.optional:
             mask = tf.image.resize(mask, size, method="nearest")
-        mask.set_shape([None, None, 1] if spec.optional else [height, width, 1])
+        mask.set_shape([None, None, 1] if spec.optional else [*picture.shape[:2], 1])
         return mask
 
     return decode

@@ -312,14 +312,13 @@ def test_masks_come_with_their_pictures(photos: Path, tmp_path: Path, classes: i
         ids = random.integers(0, classes, (20, 30)).astype(np.uint8 if classes < 256 else np.uint16)
         Image.fromarray(ids).save(masks / f"{path.stem}.png")
         wanted[f"{path.stem}.png"] = ids
-    convert(
-        input=str(pictures), mask_dir=str(masks), output=str(tmp_path / "out"), layout="segmentation",
-        resize="30x20",
-    )  # fmt: skip
+    convert(input=str(pictures), mask_dir=str(masks), output=str(tmp_path / "out"), layout="segmentation")
     found = loader.load(tmp_path / "out", as_dict=True, batch_size=None)
     for row in found:
         mask = row["image/segmentation/class/encoded"].numpy()
         assert np.array_equal(mask[..., 0], wanted[row["image/filename"].numpy().decode()])
+    images, whole = next(iter(loader.load(tmp_path / "out", batch_size=3)))
+    assert images.shape == (3, 20, 30, 3) and whole.shape == (3, 20, 30, 1)
     images, small = next(
         iter(loader.load(tmp_path / "out", image_size=(10, 15), drop_remainder=True, batch_size=3))
     )
