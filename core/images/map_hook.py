@@ -258,7 +258,10 @@ def _in_picture(annotations: Annotations, frame: Frame) -> list[ObjectAnnotation
     for item in annotations.objects or ():
         outline: Segmentation | None = None
         if isinstance(item.segmentation, list | tuple):  # run lengths belong to the image as stored
-            outline = [list(points(polygon, 2)) for polygon in item.segmentation]
+            try:
+                outline = [list(points(polygon, 2)) for polygon in item.segmentation]
+            except TypeError:  # not lists of numbers, which is reported when the object is mapped
+                outline = item.segmentation
         box = None if item.box is None else placed(*item.box)
         keypoints = None if item.keypoints is None else list(points(item.keypoints, 3))
         objects.append(replace(item, box=box, segmentation=outline, mask_place="", keypoints=keypoints))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,13 +148,15 @@ def test_a_hook_receives_boxes_in_pixels_of_the_upright_picture() -> None:
     outline = [[0, 0.25, 0.5, 0.25, 0.5, 1.0]]
     points = [0.0, 0.25, 2, 0.0, 0.0, 0]
     thing = ObjectAnnotation("cat", (0.0, 0.25, 0.5, 1.0), segmentation=outline, keypoints=points)
-    ref = described(thing, relative=True)
+    flat = replace(thing, segmentation=outline[0])  # a mistake, which is reported later
+    ref = described(thing, flat, relative=True)
     # Orientation 6: the stored picture (8 x 4) is turned clockwise by 90 degrees.
     decoded = decoded_image(ref, Image.new("RGB", (4, 8)), frame_of((8, 4), 6))
     assert decoded.objects is not None
     assert decoded.objects[0].box == (0.0, 0.0, 3.0, 4.0)
     assert decoded.objects[0].segmentation == [[3.0, 0.0, 3.0, 4.0, 0.0, 4.0]]
     assert decoded.objects[0].keypoints == [3.0, 0.0, 2, 4.0, 0.0, 0]
+    assert decoded.objects[1] == replace(decoded.objects[0], segmentation=outline[0])
 
 
 def test_objects_of_a_hook_replace_those_of_the_source() -> None:
