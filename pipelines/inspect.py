@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import converters
-from shardwright.core.dataset_files import read_dataset
+from shardwright.core.dataset_files import read_dataset, write_result
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.preview import (
     RecordLocation,
@@ -32,7 +32,7 @@ from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.pipelines import log, run
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
-from shardwright.pipelines.places import Target, resolve_target, schema_of
+from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
 from shardwright.pipelines.results import ledger_rows, print_ledger, sizes_of_splits
 from shardwright.pipelines.tables import as_text, console, print_table
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -236,8 +236,7 @@ def _write_contact_sheet(
     extension = os.path.splitext(path)[1].lower()
     if extension not in _FORMATS:
         raise UsageError(f"--contact_sheet {place}: name a file that ends in .png, .jpg or .webp.")
-    if os.path.isdir(path):
-        raise UsageError(f"--contact_sheet {place} is a directory; name a file.")
+    check_result_place("--contact_sheet", path)
     most = _MAX_LISTED if any(shard.listed for shard in shards) else _MAX_SCANNED
     picked = pick_evenly(_places(shards, schema), counts, count, most)
     with converters(run.uses_processes("")):
@@ -246,13 +245,7 @@ def _write_contact_sheet(
         raise UsageError(f"--contact_sheet {place}: there is no image to draw; choose another --split.")
     buffer = io.BytesIO()
     draw_sheet(tiles).save(buffer, _FORMATS[extension])
-    try:
-        storage.write_bytes(path, buffer.getvalue())
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise EngineError(
-            f"Cannot write the contact sheet to {place}: {reason}; choose another place."
-        ) from error
+    write_result(path, buffer.getvalue(), "--contact_sheet", "contact sheet")
     return len(tiles)
 
 

@@ -381,11 +381,12 @@ def check_result_place(option: str, path: str) -> None:
       EngineError: The path is not writable.
     """
     storage.require_known(option, path)
-    if not path or storage.is_remote(path):
-        return
-    place = printable(path)
-    if path.endswith("/") or os.path.isdir(path):
+    place, remote = printable(path), storage.is_remote(path)
+    is_bucket = remote and "/" not in path.partition("://")[2]
+    if path.endswith("/") or is_bucket or os.path.isdir(path):
         raise UsageError(f"{option} {place} is a directory; name a file in it.")
+    if not path or remote:
+        return
     if os.path.exists(path) and not os.path.isfile(path):  # a rename would replace a device by a file
         raise UsageError(f"{option} {place} is a device or a pipe; name a file.")
     folder = nearest_existing(os.path.dirname(os.path.abspath(path)))
