@@ -96,9 +96,30 @@ def variable(*names: str) -> str:
 
 
 def certificates(variables: Iterable[str] = CERTIFICATES) -> dict[str, Any]:
-    """Returns obstore's settings for the file with other certificates that an environment variable names."""
-    path = variable(*variables)
-    return {"root_certificate": Path(path).read_bytes()} if path else {}
+    """Returns obstore's settings for the file with other certificates that an environment variable names.
+
+    Raises:
+      EngineError: If it cannot be read.
+    """
+    named_by = next(filter(os.environ.get, variables), "")
+    return {"root_certificate": read_certificates(os.environ[named_by], named_by)} if named_by else {}
+
+
+def read_certificates(path: str, named_by: str) -> bytes:
+    """Reads a file with certificates.
+
+    Args:
+      path: Path of the file.
+      named_by: Variable or option that names it, for the message.
+
+    Raises:
+      EngineError: If it cannot be read. An OSError would look like one of the storage.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise EngineError(f"{named_by} names {printable(path)} ({reason}); correct it.") from error
 
 
 class Buckets:

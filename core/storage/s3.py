@@ -15,7 +15,13 @@ from typing import Any
 import obstore.store
 
 from shardwright.core.storage.faults import Service
-from shardwright.core.storage.object_store import Buckets, ObjectStore, certificates, variable
+from shardwright.core.storage.object_store import (
+    Buckets,
+    ObjectStore,
+    certificates,
+    read_certificates,
+    variable,
+)
 from shardwright.schemas.errors import EngineError
 
 #: Setting of obstore -> its name in the files of Amazon's tools.
@@ -68,7 +74,7 @@ class S3Store(ObjectStore):
         if str(verify).lower() == "false":
             client = {"allow_invalid_certificates": True}
         elif verify is not None and str(verify).lower() != "true":
-            client = {"root_certificate": Path(verify).read_bytes()}
+            client = {"root_certificate": read_certificates(verify, "--s3_verify")}
         if options.get("s3_disable_ssl"):
             settings["aws_endpoint_url_s3"] = "http://s3.amazonaws.com"
         if "access_key_id" not in of_options and not os.environ.get("AWS_ACCESS_KEY_ID"):

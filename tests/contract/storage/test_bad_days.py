@@ -181,6 +181,22 @@ def test_missing_credentials_are_reported(tmp_path: Path, tree: Path) -> None:
     assert time.monotonic() - started < 30
 
 
+@pytest.mark.parametrize(
+    ("place", "named_by", "options"),
+    [
+        ("s3://bucket/out", "AWS_CA_BUNDLE", ()),
+        ("s3://bucket/out", "--s3_verify", ("--s3_verify", "nowhere.pem")),
+        ("gs://bucket/out", "REQUESTS_CA_BUNDLE", ("--no_auth",)),
+    ],
+)
+def test_certificates_that_cannot_be_read_are_reported(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, place: str, named_by: str, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv(named_by, "nowhere.pem")
+    sentence = sentence_of(run(capfd, "inspect", place, *options), 3)
+    assert f"{named_by} names nowhere.pem (no such file or directory); correct it." in sentence
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("kind", "name"), [("media", "00001-of-00002"), ("upload", "00001-of-00002"), ("upload", "out/_index/")]
