@@ -70,7 +70,8 @@ class Converters:
         self._preload = preload
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="shardwright-convert")
         self._processes: set[WorkerProcess] = set()
-        self._idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
+        #: Processes that wait for work; None for each one that could not be started.
+        self._idle: queue.SimpleQueue[WorkerProcess | None] = queue.SimpleQueue()
         self._closed = False
         self._started = not in_processes
         self._starting = threading.Lock()
@@ -153,15 +154,24 @@ class Converters:
         self._executor.shutdown()
 
     def _start_process(self) -> None:
+        """Starts a process for the next thread that needs one. If that fails, that thread tries again.
+
+        Raises:
+          EngineError: If no process can be started, or the converters are closed.
+        """
+        process: WorkerProcess | None = None
         try:
+            if self._closed:
+                raise EngineError("the conversion was ended.")
             process = WorkerProcess(self._threads, self._preload)
+            self._processes.add(process)
         except OSError as error:
             raise EngineError(
                 f"No worker process can be started ({error.strerror or error}); end other programs, or "
                 "convert with --pool threads."
             ) from error
-        self._processes.add(process)
-        self._idle.put(process)
+        finally:
+            self._idle.put(process)
 
     def _run_in_process(
         self,
@@ -177,13 +187,13 @@ class Converters:
         left = dict(enumerate(items))
         while left:
             process = self._idle.get()
+            if process is None:
+                self._start_process()
+                continue
             try:
                 converted = process.call(function, tuple(left.values()))
             except WorkerDied as death:
                 self._processes.discard(process)
-                if self._closed:
-                    self._idle.put(process)  # for others who wait
-                    raise EngineError("the conversion was ended.") from None
                 self._start_process()
                 if crashed is None or death.item < 0 or not death.is_crash:
                     raise EngineError(_explain(death)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from shardwright.core.concurrency.converters import (
     current_converters,
 )
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.concurrency.worker_process import WorkerProcess
 from shardwright.schemas.errors import EngineError, UsageError
 
 
@@ -107,6 +109,28 @@ def test_a_killed_process_ends_the_run_and_its_item_is_named(processes: Converte
 def test_a_crash_without_a_substitute_ends_the_run(processes: Converters) -> None:
     with pytest.raises(EngineError, match=r"SIGSEGV.* worked on photos/-11.jpg \(decode\)"):
         list(processes.map(die_of, [1, -signal.SIGSEGV], weigh=lambda _: 1))
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_process_that_cannot_be_started_ends_every_run_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
+    left = [started]
+
+    def start(processes: int, preload: str) -> WorkerProcess:
+        if not left[0]:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        left[0] -= 1
+        return WorkerProcess(processes, preload)
+
+    monkeypatch.setattr("shardwright.core.concurrency.converters.WorkerProcess", start)
+    pool = Converters(1, in_processes=True)
+    for _ in range(2):
+        with pytest.raises(EngineError, match="No worker process can be started"):
+            list(pool.map(die_of, [-signal.SIGSEGV, 1], weigh=lambda _: 1, crashed=lost, chunk_items=1))
+    left[0] = 1
+    assert list(pool.map(double, [1], weigh=lambda _: 1)) == [2]
+    pool.close()
 
 
 def test_exceptions_arrive_where_the_results_are_consumed(processes: Converters) -> None:
