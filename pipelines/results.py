@@ -234,7 +234,7 @@ def _read_text(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
+def _boxes_text(needs: Needs, boxes: Mapping[str, int]) -> str:
     """Returns the numbers of kept and dropped annotations, in one line."""
     texts = {
         "written": "written",
@@ -243,7 +243,7 @@ def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
         "dropped": "bad ones dropped",
         "unlisted": "not listed",
     }
-    noun = "segments" if layout == Needs.PANOPTIC else "boxes"
+    noun = "segments" if needs is Needs.PANOPTIC else "boxes"
     line = f"{noun}: " + ", ".join(
         f"{boxes[name]:,} {text}" for name, text in texts.items() if boxes.get(name)
     )
@@ -265,9 +265,8 @@ def print_convert_summary(result: ConvertResult) -> None:
     seconds = result.run["seconds"]
     # A short run takes most of its time to start.
     speed = f", {records / seconds:,.0f} images/s" if seconds >= _SETTLED_SECONDS else ""
-    classes = (
-        "no classes" if dataset.record_layout.needs is Needs.IMAGE else counted(len(dataset.classes), "class")
-    )
+    needs = dataset.record_layout.needs
+    classes = "no classes" if needs is Needs.IMAGE else counted(len(dataset.classes), "class")
     out.print(
         f"  {counted(records, 'record')} in {counted(sum(size['shards'] for size in sizes), 'shard')}, "
         f"{format_size(sum(size['bytes'] for size in sizes))}, "
@@ -291,7 +290,7 @@ def print_convert_summary(result: ConvertResult) -> None:
         if outcome.get(name):
             out.print(f"  {counted(outcome[name], noun)} {text}")
     if outcome.get("boxes"):
-        out.print(f"  {_boxes_text(dataset.layout, outcome['boxes'])}")
+        out.print(f"  {_boxes_text(needs, outcome['boxes'])}")
     if dataset.ledger["quarantined"]:
         _print_quarantine(out, result.path)
     for note in result.notes:

@@ -16,7 +16,7 @@ from helpers.fewer_imports import late
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.results import ConvertResult
+from shardwright.pipelines.results import ConvertResult, print_convert_summary
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Layout, Needs
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_spec
@@ -254,6 +254,15 @@ def test_tensorflow_reads_the_written_values(
                 assert_same(value, known[role])
         assert compared
     assert seen == set(PICTURES)
+
+
+def test_the_summary_of_a_layout_of_your_own_counts_segments(
+    inputs: Mapping[Needs, Mapping[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text("extends: panoptic")
+    values = inputs[Needs.PANOPTIC]
+    print_convert_summary(convert(output=tmp_path / "out", layout=tmp_path / "mine.yaml", **values))
+    assert "  segments: 5 written" in capsys.readouterr().out
 
 
 def test_patterns_that_begin_with_a_split_match_only_its_shards(copied: Path) -> None:
