@@ -25,7 +25,7 @@ shardwright completion fish > ~/.config/fish/completions/shardwright.fish
 """
 SHELLS = ("bash", "zsh", "fish")
 #: Placeholders of values that are files or folders.
-_FILES = frozenset({"FILE", "PATH", "JOB", "LAYOUT", "NAME|FILE"})
+_FILES = frozenset({"FILE", "PATH", "JOB"})
 _FOLDERS = frozenset({"DIR", "OUT", "IN OUT", "OLD NEW", "OUT@V"})
 
 

@@ -149,7 +149,7 @@ def diff(
     gates = _gates(thresholds)
     check_result_place("--report", report)
     before, after = _describe("OLD", old), _describe("NEW", new)
-    drift = _compared(before, after, report, beam_options, progress)
+    drift = _compared(before, after, beam_options, progress)
     result = DiffResult(drift, gates, () if gates is None else _violations(gates, drift, after.dataset))
     if report:
         write_result(report, result.dumps().encode(), "--report")
@@ -164,7 +164,7 @@ def drift_since(previous: str, directory: str, beam_options: Any, progress: bool
       EngineError: The engine, the storage or the machine failed.
     """
     described = _describe("--previous", previous), _describe("--dataset", directory)
-    return _compared(*described, "", beam_options, progress)
+    return _compared(*described, beam_options, progress)
 
 
 def images_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Previous:
@@ -175,20 +175,20 @@ def images_since(previous: str, directory: str, beam_options: Any, progress: boo
       EngineError: The engine, the storage or the machine failed.
     """
     before, after = _describe("--previous", previous), _describe("--dataset", directory)
-    changes = _changes(before, after, "", beam_options, progress)
+    changes = _changes(before, after, beam_options, progress)
     name = printable(version_name(before.name))
     return Previous(_with_measurements(before)._replace(name=name), changes)
 
 
-def _compared(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Drift:
+def _compared(old: Described, new: Described, beam_options: Any, progress: bool) -> Drift:
     """Compares two datasets: their images, and what is stored of their measurements."""
-    changes = _changes(old, new, report, beam_options, progress)
+    changes = _changes(old, new, beam_options, progress)
     if old.dataset.fingerprint != new.dataset.fingerprint:
         old, new = _with_measurements(old), _with_measurements(new)
     return _drift(old, new, changes)
 
 
-def _changes(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Changes:
+def _changes(old: Described, new: Described, beam_options: Any, progress: bool) -> Changes:
     """Compares the images of two datasets; small ones without Beam, unless its options were given."""
     if old.dataset.fingerprint == new.dataset.fingerprint:
         return Changes(unchanged=new.dataset.all_records)
@@ -197,7 +197,7 @@ def _changes(old: Described, new: Described, report: str, beam_options: Any, pro
             changes = compare_small(list_pairs(old.name, new.name, old.dataset, new.dataset))
     else:
         beam_options = as_beam_options(beam_options)
-        check_reachable(beam_options, OLD=old.name, NEW=new.name, report=report)
+        check_reachable(beam_options, OLD=old.name, NEW=new.name)
         changes = run_for_result(
             lambda pipeline, _: build_diff(pipeline, old.name, new.name), beam_options, progress
         )

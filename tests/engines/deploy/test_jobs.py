@@ -239,6 +239,16 @@ def test_a_cancelled_job_is_an_error(fail: Callable[..., int]) -> None:
     assert fail(state=JobState.JOB_STATE_CANCELLED) == 3
 
 
+def test_a_comparison_writes_its_report_on_this_machine(bucket: Any, tmp_path: Path) -> None:
+    for seed in ("0", "1"):
+        made = convert(
+            input=PHOTOS / "birds", output=tmp_path / seed, layout="images", limit=2, seed=int(seed)
+        )
+        upload(bucket, Path(made.path), seed)
+    datasets, report = (f"gs://{BUCKET}/0", f"gs://{BUCKET}/1"), f"--report={tmp_path / 'diff.json'}"
+    assert describe("diff", *datasets, report, *DATAFLOW, *IN_CONTAINER, "--dry_run=True").code == 0
+
+
 JAR = "--output_executable_path=nowhere/job.jar"
 JOB = f"""
 input: gs://{BUCKET}/photos
