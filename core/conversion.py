@@ -256,7 +256,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
     """
     ref = read.ref
     if not ref.is_candidate:
-        return Converted(_decided_entry(ref))
+        return Converted(decided_entry(ref))
     try:
         if read.problem:
             raise read.problem
@@ -291,7 +291,7 @@ def entry_of_problem(ref: ImageRef, problem: ImageFault | LeftOut, sha256: str) 
     )
 
 
-def _decided_entry(ref: ImageRef) -> Entry:
+def decided_entry(ref: ImageRef) -> Entry:
     """Returns the ledger entry of a file whose outcome was known before reading it.
 
     It has no state of the source. The plan's digest leaves it out, so a shard that is reused could only have

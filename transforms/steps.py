@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
-from shardwright.core.conversion import check_quality, entry_of_problem
+from shardwright.core.conversion import check_quality, decided_entry, entry_of_problem
 from shardwright.core.images.annotate import annotate, read_mask
 from shardwright.core.images.convert import ConvertedImage, convert_image
 from shardwright.core.images.decode import no_image
-from shardwright.core.images.read import read_image
+from shardwright.core.images.read import check_sha256, read_image
 from shardwright.core.plan.request import read_layout
 from shardwright.core.records.build import ExampleBuilder, check_labels, label_ids
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -52,7 +52,7 @@ def ref_of_path(path: str) -> ImageRef:
 
 def attempt(element: ImageElement, step: Callable[[ImageElement], ImageElement]) -> ImageElement:
     """Applies a step to an element; stores in the element why the image is left out, if it is."""
-    if element.fault is not None:
+    if element.fault is not None or not element.ref.is_candidate:
         return element
     try:
         return step(element)
@@ -83,7 +83,9 @@ def ReadImages(refs: beam.PCollection, /, **settings: Any) -> beam.PCollection:
 
     def read(element: ImageElement) -> ImageElement:
         data = read_image(element.ref, max_bytes)
-        return element._replace(data=data, sha256=hashlib.sha256(data).hexdigest())
+        sha256 = hashlib.sha256(data).hexdigest()
+        check_sha256(element.ref, sha256)
+        return element._replace(data=data, sha256=sha256)
 
     return (
         refs
@@ -143,6 +145,9 @@ def BuildExamples(
 
     def build(element: ImageElement) -> Iterator[Any]:
         problem = element.fault
+        if not element.ref.is_candidate:
+            yield beam.pvalue.TaggedOutput(_QUARANTINED, decided_entry(element.ref))
+            return
         if problem is None:
             assert element.image is not None, "BuildExamples follows DecodeAndResize"
             try:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.testing.util import assert_that
+from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.utils import interactive_utils
 from helpers.fewer_imports import late
 from helpers.hostile import make_tree
@@ -30,6 +30,7 @@ from shardwright.pipelines.python_calls import called_from_python, in_python_wor
 from shardwright.schemas import errors, missing_packages
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.transforms import BuildExamples, DecodeAndResize, ReadImages
 
 
@@ -139,6 +140,18 @@ def test_the_steps_name_the_images_that_a_setting_leaves_out(
         night = pipeline | beam.Create([str(tmp_path / "night.jpg")])
         _, left_out = night | ReadImages() | DecodeAndResize(**values) | BuildExamples(labels=["birds"])
         assert_that(left_out, check)
+
+
+def test_the_steps_leave_out_what_the_source_of_a_reference_says(tmp_path: Path) -> None:
+    Image.new("RGB", (64, 64)).save(tmp_path / "day.jpg")
+    listed = ImageRef("birds/day.jpg", str(tmp_path / "day.jpg"), "birds")
+    refs = [listed._replace(sha256="0" * 64), listed.filtered(FilterReason.EXCLUDED)]
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        images = pipeline | beam.Create(refs) | ReadImages() | DecodeAndResize()
+        examples, left_out = images | BuildExamples(labels=["birds"])
+        reasons = left_out | beam.Map(lambda entry: entry.reason)
+        assert_that(examples, equal_to([]), "Nothing")
+        assert_that(reasons, equal_to([QuarantineReason.CHECKSUM_MISMATCH, FilterReason.EXCLUDED]))
 
 
 def test_the_example_pipeline_explains_its_arguments_and_runs(
