@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Mapping
@@ -14,6 +13,8 @@ import numpy as np
 import pytest
 from helpers import pictures
 from helpers.annotated import annotated, saved
+from helpers.depths import findings_of
+from helpers.described import parse_module
 from helpers.fewer_imports import late
 from helpers.listing import Listed, found_in
 from helpers.pictures import file_of, rgb_pixels, tiff_of
@@ -29,7 +30,6 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.annotations import Annotations
-from shardwright.schemas.codes import NOTES
 from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -350,7 +350,7 @@ def test_every_reader_takes_the_type_from_the_layout(tmp_path: Path, name: str) 
         np.testing.assert_array_equal(opened.image(number), pixels)
     readers = [
         loader.load(out, batch_size=None, shuffle=False, as_dict=True).as_numpy_iterator(),
-        module_of(out / "parse.py").load("train").as_numpy_iterator(),
+        parse_module(out).load("train").as_numpy_iterator(),
     ]
     for reader, feature in zip(readers, ("image", "x")):
         for example, pixels in zip(reader, expected, strict=True):
@@ -367,14 +367,6 @@ def test_every_reader_takes_the_type_from_the_layout(tmp_path: Path, name: str) 
     assert (tmp_path / "again" / SHARD).stat().st_size == (out / SHARD).stat().st_size
     np.testing.assert_array_equal(Records(tmp_path / "again").image(0), opened.image(0))
     assert main(["report", "--dataset", str(out), "--output", str(tmp_path / "report.html")]) == 0
-
-
-def module_of(path: Path) -> Any:
-    place = importlib.util.spec_from_file_location("parse_of_stated_dtype", path)
-    assert place is not None and place.loader is not None
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("stored", ["uint8", "uint16", "float32"])
@@ -412,9 +404,9 @@ def test_validation_finds_pixels_of_another_type(tmp_path: Path) -> None:
     settings = {"depth": "keep", "resize": "14x9", "layout": layout_of("uint16"), "shards": 1}
     convert(input=source, output=str(out), verify="none", **settings)
     rewrite(out, put("x", EIGHT.tobytes()), 0, SHARD)
-    found = [item for item in validate(out, mode="full").findings if item.code not in NOTES]
-    assert [item.code.value for item in found] == ["SIZE_MISMATCH"]
-    assert "378 raw bytes are not 9 x 14 x 3 of uint16" in found[0].message
+    (finding,) = findings_of(out)
+    assert finding.code == "SIZE_MISMATCH"
+    assert "378 raw bytes are not 9 x 14 x 3 of uint16" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -507,8 +499,7 @@ def test_types_are_counted_again(mixed: Path, tmp_path: Path) -> None:
     dataset = Path(shutil.copytree(mixed, tmp_path / "dataset"))
     document["dtypes"] = {"float32": 3, "uint16": 8}
     (dataset / "dataset.json").write_text(json.dumps(document))
-    found = validate(dataset, mode="fast").findings
-    assert [(item.code.value, item.message) for item in found] == [
+    assert [(item.code.value, item.message) for item in findings_of(dataset, "fast")] == [
         ("COUNT_MISMATCH", "field 'dtypes.uint16' says 8, but should say 6"),
         ("COUNT_MISMATCH", "field 'dtypes.uint8' is missing; it should be 2"),
     ]
@@ -520,7 +511,7 @@ def test_a_type_that_only_the_ledger_states_is_found(mixed: Path, tmp_path: Path
     lines[number_of(dataset, "deep0.png")]["dtype"] = "uint8"
     write_ledger(dataset, SHARD, lines)
     settle(dataset)
-    (finding,) = validate(dataset, mode="fast").findings
+    (finding,) = findings_of(dataset, "fast")
     assert finding.code == "LEDGER_MISMATCH"
     assert finding.message == "its samples are uint16, the shard's ledger says uint8"
 
@@ -597,4 +588,4 @@ def test_salvage_knows_the_types(mixed: Path, tmp_path: Path, with_ledger: bool)
     salvage(dataset, tmp_path / "saved")
     document = json.loads((tmp_path / "saved" / "dataset.json").read_text())
     assert document["dtypes"] == {"float32": 2, "uint16": 6, "uint8": 2}
-    assert validate(tmp_path / "saved").sound
+    assert not findings_of(tmp_path / "saved")

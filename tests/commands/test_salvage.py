@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.depths import findings_of
 from helpers.hostile import flip, make_tree, picture
 from helpers.resealing import frame, read_shard
 
@@ -21,19 +22,12 @@ from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.salvage import SalvageResult, print_salvage_summary, salvage
-from shardwright.pipelines.validate import validate
-from shardwright.schemas.errors import DataRefused, EngineError, UsageError
+from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.ledger import Entry, load_ledger
 
 SHARD = "train-00001-of-00003.tfrecord"
 LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
 INDEX = "_index/train-00001-of-00003.idx"
-
-
-@pytest.fixture
-def damaged(sound_dataset: Path, tmp_path: Path) -> Path:
-    """A copy of a sound dataset, for tests to damage."""
-    return Path(shutil.copytree(sound_dataset, tmp_path / "damaged"))
 
 
 def _entries(dataset: Path, ledger: str = LEDGER) -> list[Entry]:
@@ -52,13 +46,12 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 def _check(result: SalvageResult, before: Path, lost: int) -> Path:
     """Asserts that the result is a sound dataset that accounts for lost records; returns its path."""
     path = Path(result.path)
-    report = validate(str(path))
-    assert not report.findings
+    assert not findings_of(path)
     old = json.loads((before / "dataset.json").read_text())
     new = json.loads((path / "dataset.json").read_text())
     assert new["plan"] == old["plan"]
     assert result.lost == lost == len(_lines(path / "lost.jsonl"))
-    assert result.records == report.records == old["ledger"]["written"] - lost
+    assert result.records == new["ledger"]["written"] == old["ledger"]["written"] - lost
     assert new["ledger"]["listed"] == old["ledger"]["listed"]
     assert new["ledger"]["quarantined"] == old["ledger"]["quarantined"] + lost
     assert new["ledger"]["reasons"].get("quarantined", {}).get("DAMAGED_RECORD", 0) == lost
@@ -79,13 +72,13 @@ def test_a_sound_dataset_is_salvaged_unchanged(sound_dataset: Path, tmp_path: Pa
             assert (path / folder / name).read_bytes() == (sound_dataset / folder / name).read_bytes()
 
 
-def test_lost_records_are_named_and_all_others_kept(damaged: Path, tmp_path: Path) -> None:
-    entries = _entries(damaged)
-    whole = read_shard(damaged / SHARD)
+def test_lost_records_are_named_and_all_others_kept(copied: Path, tmp_path: Path) -> None:
+    entries = _entries(copied)
+    whole = read_shard(copied / SHARD)
     first, second = entries[1], entries[4]
-    flip(damaged / SHARD, _offsets(damaged)[4] + 3)
-    flip(damaged / SHARD, _offsets(damaged)[1] + 50)
-    path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, 2)
+    flip(copied / SHARD, _offsets(copied)[4] + 3)
+    flip(copied / SHARD, _offsets(copied)[1] + 50)
+    path = _check(salvage(str(copied), str(tmp_path / "saved")), copied, 2)
     assert read_shard(path / SHARD) == [data for number, data in enumerate(whole) if number not in (1, 4)]
     lost = _lines(path / "lost.jsonl")
     assert [
@@ -101,33 +94,33 @@ def test_lost_records_are_named_and_all_others_kept(damaged: Path, tmp_path: Pat
     assert [entry.key for entry in _entries(path)] == [
         entry.key for entry in entries if entry not in (first, second)
     ]
-    others = [item.name for item in damaged.glob("*.tfrecord") if item.name != SHARD]
-    assert all((path / name).read_bytes() == (damaged / name).read_bytes() for name in others)
-    digests = [load_ledger((item / LEDGER).read_bytes())[0].plan_digest for item in (damaged, path)]
+    others = [item.name for item in copied.glob("*.tfrecord") if item.name != SHARD]
+    assert all((path / name).read_bytes() == (copied / name).read_bytes() for name in others)
+    digests = [load_ledger((item / LEDGER).read_bytes())[0].plan_digest for item in (copied, path)]
     assert digests[0] != digests[1], "a rebuild would take the shard over and never redo what is lost"
 
 
-def test_a_truncated_shard_keeps_its_beginning(damaged: Path, tmp_path: Path) -> None:
-    entries = _entries(damaged)
-    cut = _offsets(damaged)[3]
+def test_a_truncated_shard_keeps_its_beginning(copied: Path, tmp_path: Path) -> None:
+    entries = _entries(copied)
+    cut = _offsets(copied)[3]
     # At the end of a record, so no frame is damaged.
-    (damaged / SHARD).write_bytes((damaged / SHARD).read_bytes()[:cut])
-    path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, len(entries) - 3)
+    (copied / SHARD).write_bytes((copied / SHARD).read_bytes()[:cut])
+    path = _check(salvage(str(copied), str(tmp_path / "saved")), copied, len(entries) - 3)
     assert [line["key"] for line in _lines(path / "lost.jsonl")] == [entry.key for entry in entries[3:]]
 
 
 def test_inserted_and_removed_bytes_lose_only_the_records_that_they_hit(
-    damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = (damaged / SHARD).read_bytes()
-    _, a, _, b, _, c, end, *_ = _offsets(damaged)
+    data = (copied / SHARD).read_bytes()
+    _, a, _, b, _, c, end, *_ = _offsets(copied)
     # garbage between two records, halves of two records removed, and a duplicate record
     double = data[c:end]
-    (damaged / SHARD).write_bytes(
+    (copied / SHARD).write_bytes(
         data[:a] + b"junk" * 99 + data[a : b - 40] + data[b + 40 : c] + double + data[c:]
     )
-    result = salvage(str(damaged), str(tmp_path / "saved"))
-    path = _check(result, damaged, 2)
+    result = salvage(str(copied), str(tmp_path / "saved"))
+    path = _check(result, copied, 2)
     assert [line["record"] for line in _lines(path / "lost.jsonl")] == [2, 3]
     assert result.outcome["unexpected"] == 1
     capsys.readouterr()
@@ -147,15 +140,15 @@ def test_records_whose_keys_are_lost_are_not_out_of_order(tmp_path: Path) -> Non
     result = salvage(out, str(tmp_path / "saved"))
     keys = [entry.key for entry in _entries(Path(result.path), "_shards/train-00000-of-00001.jsonl.gz")]
     assert len(keys) == 38 and 0 < keys.count("") < 20
-    assert not validate(result.path).findings
+    assert not findings_of(result.path)
 
 
-def test_swapped_ranges_are_restored(damaged: Path, tmp_path: Path) -> None:
-    sound = (damaged / SHARD).read_bytes()
-    a = _offsets(damaged)[3]
-    (damaged / SHARD).write_bytes(sound[a:] + sound[:a])
-    result = salvage(str(damaged), str(tmp_path / "saved"))
-    path = _check(result, damaged, 0)
+def test_swapped_ranges_are_restored(copied: Path, tmp_path: Path) -> None:
+    sound = (copied / SHARD).read_bytes()
+    a = _offsets(copied)[3]
+    (copied / SHARD).write_bytes(sound[a:] + sound[:a])
+    result = salvage(str(copied), str(tmp_path / "saved"))
+    path = _check(result, copied, 0)
     assert (path / SHARD).read_bytes() == sound
 
 
@@ -221,10 +214,10 @@ def test_records_of_another_shard_are_left_out_if_that_is_damaged_too(tmp_path: 
     assert result.outcome["unexpected"] == made.dataset.splits["train"][1].records - 1
 
 
-def test_the_keys_of_a_missing_shard_are_reported_as_lost(damaged: Path, tmp_path: Path) -> None:
-    keys = [entry.key for entry in _entries(damaged)]
-    (damaged / SHARD).unlink()
-    path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, len(keys))
+def test_the_keys_of_a_missing_shard_are_reported_as_lost(copied: Path, tmp_path: Path) -> None:
+    keys = [entry.key for entry in _entries(copied)]
+    (copied / SHARD).unlink()
+    path = _check(salvage(str(copied), str(tmp_path / "saved")), copied, len(keys))
     lost = _lines(path / "lost.jsonl")
     assert [(line["key"], line["code"]) for line in lost] == [(key, "SHARD_MISSING") for key in keys]
     assert (path / SHARD).read_bytes() == b""
@@ -234,19 +227,19 @@ def test_the_keys_of_a_missing_shard_are_reported_as_lost(damaged: Path, tmp_pat
 @pytest.mark.parametrize("state", ["missing", "damaged", "of another build"])
 @pytest.mark.parametrize("hit", [False, True])
 def test_without_a_ledger_records_are_identified_by_their_content(
-    damaged: Path, tmp_path: Path, state: str, hit: bool
+    copied: Path, tmp_path: Path, state: str, hit: bool
 ) -> None:
-    entries = _entries(damaged)
+    entries = _entries(copied)
     if hit:
-        flip(damaged / SHARD, _offsets(damaged)[2] + 50)
-    other = (damaged / LEDGER.replace("1-of", "0-of")).read_bytes()
-    ledger = damaged / LEDGER
+        flip(copied / SHARD, _offsets(copied)[2] + 50)
+    other = (copied / LEDGER.replace("1-of", "0-of")).read_bytes()
+    ledger = copied / LEDGER
     if state == "missing":
         ledger.unlink()
     else:
         ledger.write_bytes(other if state == "of another build" else ledger.read_bytes()[:-20])
-    result = salvage(str(damaged), str(tmp_path / "saved"), fast=True)
-    path = _check(result, damaged, int(hit))
+    result = salvage(str(copied), str(tmp_path / "saved"), fast=True)
+    path = _check(result, copied, int(hit))
     kept = [entry for number, entry in enumerate(entries) if not (hit and number == 2)]
     assert [(e.key, e.label, e.format) for e in _entries(path)] == [(e.key, e.label, e.format) for e in kept]
     if hit:  # the index still has its position
@@ -260,7 +253,6 @@ def test_without_a_ledger_records_keep_the_file_names_that_they_store(tmp_path: 
     made = convert(input=str(tree), output=str(tmp_path / "made"), layout="imagenet", shards=2)
     shutil.rmtree(Path(made.path) / "_shards")
     path = _check(salvage(made.path, str(tmp_path / "saved")), Path(made.path), 0)
-    assert not validate(str(path), mode="fast").findings
     names = [
         entry.file_name
         for i in (0, 1)
@@ -269,13 +261,13 @@ def test_without_a_ledger_records_keep_the_file_names_that_they_store(tmp_path: 
     assert sorted(names) == sorted(file.name for file in tree.rglob("*.*"))
 
 
-def test_without_ledger_and_index_lost_records_are_counted(damaged: Path, tmp_path: Path) -> None:
-    _, _, begin, _, end, *_ = _offsets(damaged)
-    data = (damaged / SHARD).read_bytes()
-    (damaged / SHARD).write_bytes(data[: begin + 20] + bytes(end - begin - 20) + data[end:])
-    (damaged / LEDGER).unlink()
-    (damaged / INDEX).unlink()
-    path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, 2)
+def test_without_ledger_and_index_lost_records_are_counted(copied: Path, tmp_path: Path) -> None:
+    _, _, begin, _, end, *_ = _offsets(copied)
+    data = (copied / SHARD).read_bytes()
+    (copied / SHARD).write_bytes(data[: begin + 20] + bytes(end - begin - 20) + data[end:])
+    (copied / LEDGER).unlink()
+    (copied / INDEX).unlink()
+    path = _check(salvage(str(copied), str(tmp_path / "saved")), copied, 2)
     assert [(line["key"], line["record"]) for line in _lines(path / "lost.jsonl")] == [(None, None)] * 2
 
 
@@ -287,28 +279,16 @@ def _reframe(path: Path, number: int, change: Callable[[bytes], bytes]) -> None:
 
 
 @pytest.mark.parametrize("fast", [False, True])
-def test_sound_frames_with_unsound_contents_are_left_out(damaged: Path, tmp_path: Path, fast: bool) -> None:
-    _reframe(damaged / SHARD, 0, lambda data: b"no Example" * 9)
-    picture = damaged / "test-00000-of-00001.tfrecord"
+def test_sound_frames_with_unsound_contents_are_left_out(copied: Path, tmp_path: Path, fast: bool) -> None:
+    _reframe(copied / SHARD, 0, lambda data: b"no Example" * 9)
+    picture = copied / "test-00000-of-00001.tfrecord"
     _reframe(picture, 0, lambda data: data.replace(b"\xff\xd8\xff", b"\0\0\0"))
-    result = salvage(str(damaged), str(tmp_path / "saved"), fast=fast)
+    result = salvage(str(copied), str(tmp_path / "saved"), fast=fast)
     codes = [line["code"] for line in _lines(tmp_path / "saved" / "lost.jsonl")]
     assert "UNPARSEABLE" in codes
     assert ("UNDECODABLE" in codes) is not fast
     if not fast:
-        _check(result, damaged, 2)
-
-
-@pytest.mark.sampled(1)
-def test_records_that_are_not_compressed_are_compressed_as_the_name_of_their_shard_says(
-    convert_photos: Callable[..., ConvertResult], tmp_path: Path
-) -> None:
-    made = convert_photos(resize=64, limit=24, shards=1, compression="gzip")
-    (shard,) = Path(made.path).glob("*.tfrecord.gz")
-    sound = shard.read_bytes()
-    shard.write_bytes(gzip.decompress(sound))
-    path = _check(salvage(made.path, str(tmp_path / "saved")), Path(made.path), 0)
-    assert (path / shard.name).read_bytes() == sound
+        _check(result, copied, 2)
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
@@ -325,17 +305,18 @@ def test_records_before_the_damage_in_a_compressed_shard_are_saved(
     path = _check(result, directory, result.lost)
     keys = [entry.key for entry in _entries(directory, "_shards/train-00000-of-00002.jsonl.gz")]
     assert [line["key"] for line in _lines(path / "lost.jsonl")] == keys[-result.lost :]
-    if compression == "gzip":  # equal records give equal bytes, whoever unpacked them
-        (directory / shard.file).write_bytes(gzip.compress(gzip.decompress(sound), 1))
-        again = salvage(made.path, str(tmp_path / "again"))
-        assert again.dataset is not None
-        assert again.dataset.fingerprint == made.dataset.fingerprint
+    if compression == "gzip":  # equal records give equal bytes, however they are compressed, or not at all
+        plain = gzip.decompress(sound)
+        for number, data in enumerate((gzip.compress(plain, 1), plain)):
+            (directory / shard.file).write_bytes(data)
+            path = _check(salvage(made.path, str(tmp_path / f"again{number}")), directory, 0)
+            assert (path / shard.file).read_bytes() == sound
 
 
-def test_foreign_files_keep_their_names_and_sound_records(damaged: Path, tmp_path: Path) -> None:
+def test_foreign_files_keep_their_names_and_sound_records(copied: Path, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
-    for item in damaged.glob("train*.tfrecord"):
+    for item in copied.glob("train*.tfrecord"):
         shutil.copy(item, files / item.name)
     whole = read_shard(files / SHARD)
     flip(files / SHARD, len(whole[0]) + FRAME_BYTES + 20)
@@ -357,10 +338,10 @@ def test_foreign_files_keep_their_names_and_sound_records(damaged: Path, tmp_pat
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_a_full_disk_is_named_with_the_file_to_write(
-    damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
 ) -> None:
     if is_damaged:
-        flip(damaged / SHARD, 2000)
+        flip(copied / SHARD, 2000)
     real = storage.temporary_path
 
     def on_a_full_disk(directory: str, name: str, existing: bool = False) -> str:
@@ -371,53 +352,50 @@ def test_a_full_disk_is_named_with_the_file_to_write(
 
     monkeypatch.setattr(storage, "temporary_path", on_a_full_disk)
     with pytest.raises(EngineError, match=f"Cannot write {tmp_path}/saved/.*: the disk is full"):
-        salvage(str(damaged), str(tmp_path / "saved"))
-
-
-# --- refusals ------------------------------------------------------------------------------------
+        salvage(str(copied), str(tmp_path / "saved"))
 
 
 def test_a_dataset_without_sound_records_is_refused_and_leaves_nothing(
-    damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for item in damaged.glob("*.tfrecord"):
+    for item in copied.glob("*.tfrecord"):
         item.unlink()
-    assert main(["salvage", "--dataset", str(damaged), "--output", str(tmp_path / "saved")]) == 1
+    assert main(["salvage", "--dataset", str(copied), "--output", str(tmp_path / "saved")]) == 1
     assert "SHARD_MISSING" in capsys.readouterr().err
     assert not (tmp_path / "saved").exists()
 
 
-def test_the_output_must_be_empty(damaged: Path, tmp_path: Path) -> None:
+def test_the_output_must_be_empty(copied: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")
-    for output in (str(tmp_path / "full"), str(damaged), str(damaged / "saved"), ""):
+    for output in (str(tmp_path / "full"), str(copied), str(copied / "saved"), ""):
         with pytest.raises(UsageError):
-            salvage(str(damaged), output)
+            salvage(str(copied), output)
     assert (tmp_path / "full" / "mine").read_text() == "mine"
-    assert not (damaged / "saved").exists()
+    assert not (copied / "saved").exists()
 
 
-def test_without_dataset_json_the_message_explains_what_to_do(damaged: Path, tmp_path: Path) -> None:
+def test_without_dataset_json_the_message_explains_what_to_do(copied: Path, tmp_path: Path) -> None:
     for content in (None, b"", b"{", b"{}"):
-        (damaged / "dataset.json").unlink()
+        (copied / "dataset.json").unlink()
         if content is not None:
-            (damaged / "dataset.json").write_bytes(content)
+            (copied / "dataset.json").write_bytes(content)
         with pytest.raises(UsageError, match=r"--resume.*\*\.tfrecord"):
-            salvage(str(damaged), str(tmp_path / "saved"))
+            salvage(str(copied), str(tmp_path / "saved"))
         assert not (tmp_path / "saved").exists()
-        (damaged / "dataset.json").touch()
-    assert salvage(f"{damaged}/*.tfrecord", str(tmp_path / "saved")).lost == 0
+        (copied / "dataset.json").touch()
+    assert salvage(f"{copied}/*.tfrecord", str(tmp_path / "saved")).lost == 0
 
 
-def test_a_shard_name_with_another_directory_is_refused(damaged: Path, tmp_path: Path) -> None:
-    text = (damaged / "dataset.json").read_text()
-    (damaged / "dataset.json").write_text(text.replace(f'"{SHARD}"', '"../outside.tfrecord"'))
+def test_a_shard_name_with_another_directory_is_refused(copied: Path, tmp_path: Path) -> None:
+    text = (copied / "dataset.json").read_text()
+    (copied / "dataset.json").write_text(text.replace(f'"{SHARD}"', '"../outside.tfrecord"'))
     with pytest.raises(UsageError, match="outside"):
-        salvage(str(damaged), str(tmp_path / "saved"))
+        salvage(str(copied), str(tmp_path / "saved"))
 
 
 def test_an_interrupted_salvage_can_be_repeated(
-    damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish = storage.move_into_place
     left = [2]
@@ -428,20 +406,14 @@ def test_an_interrupted_salvage_can_be_repeated(
             raise KeyboardInterrupt
         publish(temporary, path)
 
-    flip(damaged / SHARD, 70)
+    flip(copied / SHARD, 70)
     output = tmp_path / "saved"
     with monkeypatch.context() as patch:
         patch.setattr(storage, "move_into_place", die)
         with pytest.raises(KeyboardInterrupt):
-            salvage(str(damaged), str(output))
+            salvage(str(copied), str(output))
     assert not (output / "dataset.json").exists()
-    _check(salvage(str(damaged), str(output)), damaged, 1)
-    with pytest.raises(UsageError, match="not empty"):
-        salvage(str(damaged), str(output))
-    with pytest.raises(DataRefused):
-        for item in damaged.glob("*.tfrecord"):
-            item.write_bytes(b"junk")
-        salvage(str(damaged), str(tmp_path / "nothing"))
+    _check(salvage(str(copied), str(output)), copied, 1)
 
 
 LEASE = "_work/lease.json"

@@ -70,6 +70,11 @@ def codes_of_command(dataset: Path, depth: str, how: Mapping[str, Any], place: P
     return sorted(code for code in counts if code not in NOTES)
 
 
+def findings_of(dataset: Path | str, depth: str = "full") -> list[Finding]:
+    """Returns the findings of a check of a dataset that can be read, without its sources."""
+    return list(_findings(resolve_target(str(dataset)), depth, {}, [], Path()))
+
+
 def findings_at(
     dataset: Path, depth: str, how: Mapping[str, Any], placed: Placed, place: Path
 ) -> list[Finding] | str:
