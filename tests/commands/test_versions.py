@@ -79,6 +79,7 @@ def test_versions_are_listed(capfd: Capture, out: Path, sound_dataset: Path) -> 
     )
     (out / "versions" / "20261125T020000Z").mkdir()
     (out / "versions" / "notes").mkdir()
+    (out / "versions" / "20261126T020000Z").write_text("a file")
     done = run(capfd, "versions", out)
     assert done.code == 0 and not done.err
     rows = [line for line in done.out.splitlines() if "Z " in line]

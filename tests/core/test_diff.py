@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-import apache_beam as beam
 import pytest
-from apache_beam.testing.util import assert_that
 from helpers.examples import examples
 from helpers.ledgers import dump_ledger
 from hypothesis import given, settings
@@ -37,7 +35,6 @@ from shardwright.schemas.drift import Change, Changes, Kind
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.plan import ledger_file
-from shardwright.transforms.diff import CompareDatasets
 
 SPLITS = ("train", "test")
 
@@ -173,19 +170,6 @@ def test_the_comparison_finds_exactly_the_edits(seed: int, count: int, before: i
     edited, expected = edit(random, images)
     random.shuffle(edited)
     assert compare(images, edited, (before, now)).as_json() == expected.as_json()
-
-
-def test_the_pipeline_finds_it_too(tmp_path: Path) -> None:
-    random = Random(2)
-    images = make_images(random, 300)
-    edited, expected = edit(random, images)
-    old, new = write_all(tmp_path / "old", images, 2), write_all(tmp_path / "new", edited, 5)
-
-    def check(found: list[Changes]) -> None:
-        assert [changes.as_json() for changes in found] == [expected.as_json()]
-
-    with beam.Pipeline("FnApiRunner") as pipeline:
-        assert_that(pipeline | beam.Create(pairs_of(tmp_path, old, new)) | CompareDatasets(), check)
 
 
 def test_equal_sources_are_paired_in_the_order_of_their_keys() -> None:

@@ -83,22 +83,6 @@ def files_of(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
 
 
-def test_a_sound_dataset_has_no_findings(
-    sound_dataset: Path, made: Dataset, ledgers: DatasetLedgers, document: Any
-) -> None:
-    directory, files = str(sound_dataset), files_of(sound_dataset)
-    assert not [
-        *dataset_json.check_document(document, made),
-        *dataset_json.check_counts(document, made, ledgers),
-        *dataset_json.check_recipes(made, ledgers),
-        *dataset_json.check_order_of_shards(made, ledgers),
-        *dataset_json.check_ledger_files(made, ledgers, files),
-        *dataset_json.check_listed_files(made),
-        *dataset_json.check_made_files(directory, made),
-        *check_reports(directory, made, files),
-    ]
-
-
 @pytest.mark.parametrize("field", ["recipe", "plan_digest"])
 def test_shards_of_other_settings_are_named(made: Dataset, ledgers: DatasetLedgers, field: str) -> None:
     first, *_ = ledgers.by_shard

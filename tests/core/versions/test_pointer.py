@@ -83,12 +83,6 @@ def test_damaged_pointers_are_reported(out: str, data: str) -> None:
     assert located(f"{out}@{V1}")
 
 
-def test_a_pointer_to_a_missing_version_is_reported(out: str) -> None:
-    shutil.rmtree(f"{out}/versions/{V3}")
-    with pytest.raises(UsageError, match=f"names version {V3}, which is missing"):
-        located(out)
-
-
 def test_a_version_removed_during_the_search_is_reported(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     exists = storage.exists
 
@@ -109,19 +103,6 @@ def test_the_pointer_can_be_created(tmp_path: Path) -> None:
     assert not switch_pointer(out, Pointer(V2, "f", 1.0), None)
     Path(out, "latest.json").write_text("{")
     assert not switch_pointer(out, Pointer(V1, "f", 2.0), None)
-
-
-def test_versions_are_listed(out: str, sound_dataset: Path) -> None:
-    shutil.copytree(f"{out}/versions/{V1}", f"{out}/versions/{V4}")
-    os.makedirs(f"{out}/versions/20261125T020000Z/_shards")
-    Path(out, "versions", "20261126T020000Z").write_text("a file")
-    Path(out, "versions", V2, "pinned.json").write_text("")
-    records = list_versions(out)
-    assert [record.version for record in records] == [V1, V2, V3, V4, "20261125T020000Z"]
-    assert [record.pinned for record in records] == [False, True, False, False, False]
-    first, *_, last = records
-    assert last.state is VersionState.BUILDING and last.created == first.created + 4 * 86_400
-    assert list_versions(f"{out}/nowhere") == list_versions(f"{out}/latest.json") == []
 
 
 NOW = 100 * 86_400.0
@@ -248,10 +229,3 @@ def test_a_killed_removal_is_continued(
     assert whole == os.path.exists(f"{out}/versions/{V1}/dataset.json")
     assert remove_version(out, V1)
     assert V1 not in os.listdir(f"{out}/versions")
-
-
-def test_incomplete_versions_are_removed(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    add_version(out, None, V1, "building")
-    assert remove_version(str(out), V1)
-    assert list_versions(str(out)) == []
