@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from helpers.depths import findings_of
 from helpers.listing import listed
 from helpers.repository import PHOTOS
 from PIL import Image
@@ -68,10 +69,8 @@ def test_gates_change_errors_to_warnings_and_back_and_limits_on_differences_are_
     assert run(copy, "--expect", str(gates)) == 2
     assert f"--expect {gates} has no gates; write one on each line" in capsys.readouterr().err
     assert run(copy) == 1
-    assert run(copy, "--warn_on", "SIDECAR_MISMATCH") == 0
     report = validate(copy, mode="fast", warn_on=" sidecar_mismatch")  # a path object, and a text
     assert (report.sound, report.errors, report.warnings) == (True, 0, 1)
-    assert validate(str(copy), mode="fast", fail_on=["SIDECAR_MISMATCH"]).errors == 1
 
 
 def test_a_gate_on_image_quality_measures_every_picture(dataset: Path, tmp_path: Path) -> None:
@@ -79,7 +78,6 @@ def test_a_gate_on_image_quality_measures_every_picture(dataset: Path, tmp_path:
     expected.write_text("min_width: 17\nmax_height: 16\n")
     report = validate(str(dataset), expect=str(expected))
     assert (report.mode, report.errors, report.counts["EXPECTATION"]) == ("quality", 1, 1)
-    assert validate(str(dataset), warn_on=["DARK"]).mode == "quality"
     with pytest.raises(UsageError, match="--warn_on DARK needs decoded images, and --fast decodes none"):
         validate(str(dataset), mode="fast", warn_on=["DARK"])
 
@@ -164,8 +162,6 @@ def test_a_new_dataset_states_the_depth_of_its_check(
     if command is rebuild:
         page = (Path(made.path) / "report.html").read_text()
         assert ("Not verified" in page) == (sound is None) and ("✓ Sound" in page) == bool(sound)
-    fast = validate(made.path, mode="fast")
-    assert (fast.mode, fast.run.check_depth, fast.sound) == ("fast", CheckDepth.FAST, True)
 
 
 def test_a_validation_writes_the_report_and_it_is_written_again(
@@ -232,8 +228,7 @@ def test_private_metadata_are_reported_until_they_are_stripped(tmp_path: Path) -
     header, entries = load_ledger((out / "_shards" / "train-00000-of-00001.jsonl.gz").read_bytes())
     assert header.private == {"position": 1}
     assert {entry.key: entry.private for entry in entries if entry.private} == {"cat/home.jpg": "position"}
-    fast = validate(out, mode="fast")
-    assert fast.run.counts == {}
+    assert not findings_of(out, "fast")
     report = validate(out)
     assert report.passed and report.counts == {"PRIVATE_METADATA": 1}
     (finding,) = report.findings

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from helpers.described import described
 from helpers.repository import PHOTOS, ROOT
 
 from shardwright.pipelines.convert import convert
@@ -16,8 +17,9 @@ READ = ROOT / "tests" / "helpers" / "without_beam.py"
 def test_reading_without_beam(tmp_path: Path) -> None:
     """Records, batches, `inspect` and the sheet of pictures; other commands say what they need."""
     datasets = [tmp_path / name for name in ("jpeg", "png", "webp")]
-    for output in datasets:
-        convert(input=str(PHOTOS), output=str(output), resize=32, image_format=output.name, limit=8)
+    datasets[0].symlink_to(described("photos"))
+    datasets[1].symlink_to(described("hostile"))
+    convert(input=str(PHOTOS), output=str(datasets[2]), resize=32, image_format="webp", limit=8)
     command = [sys.executable, READ, "read", *datasets]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
