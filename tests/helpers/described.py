@@ -167,7 +167,7 @@ KINDS: dict[str, tuple[Callable[[Path], dict[str, Any]], dict[str, Any]]] = {
     "vision": (_of_coco, {"layout": "vision"}),
     "tfrecorder": (_of_photos, {"layout": "tfrecorder"}),
     "raw": (_of_photos, {"layout": "raw", "compression": "zlib"}),
-    "shapes": (_of_photos, {"layout": "raw_with_shape", "compression": "gzip"}),
+    "shapes": (_of_photos, {"layout": "raw_with_shape", "compression": "gzip", "shards": "3"}),
     "several": (_of_table, {"label_separator": "|", "extra_columns": "price:float,tags:string[],flag:bool"}),
     "own": (_own, {}),
 }

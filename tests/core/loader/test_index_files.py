@@ -12,19 +12,19 @@ one process cannot import both.
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.depths import findings_at
+from helpers.described import described
 from helpers.repository import PHOTOS, SETTINGS
 
 from shardwright.loader import Records
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.results import ConvertResult
-from shardwright.pipelines.validate import validate
+from shardwright.schemas.findings import Finding
 from shardwright.schemas.ledger import load_index
 from shardwright.schemas.plan import index_file
 
@@ -36,18 +36,11 @@ def shard_of(index: Path) -> Path:
     return index.parent.parent / f"{index.stem}.tfrecord"
 
 
-def dali_index(shard: Path) -> bytes:
-    """Returns the lines that DALI's script writes for a shard."""
-    lines, data, offset = [], shard.read_bytes(), 0
-    while offset < len(data):
-        size = 8 + 4 + struct.unpack_from("q", data, offset)[0] + 4
-        lines.append(f"{offset} {size}\n")
-        offset += size
-    return "".join(lines).encode()
-
-
-def codes(dataset: Path, mode: str = "fast") -> dict[str, int]:
-    return validate(str(dataset), mode=mode).counts
+def findings_in(dataset: Path) -> list[Finding]:
+    """Returns what a fast check reports."""
+    found = findings_at(dataset, "fast", {}, [], dataset)
+    assert not isinstance(found, str)
+    return found
 
 
 def run(script: str, *arguments: Path) -> str:
@@ -65,8 +58,7 @@ def test_every_uncompressed_shard_has_the_same_index_as_from_the_tools(
     run("from tfrecord.tools.tfrecord2idx import main; main()", copied)  # it writes beside each shard
     for name in INDEXES:
         index = sound_dataset / name
-        theirs = (copied / f"{index.stem}.tfindex").read_bytes()
-        assert index.read_bytes() == theirs == dali_index(shard_of(index))
+        assert index.read_bytes() == (copied / f"{index.stem}.tfindex").read_bytes()
 
 
 SHARED = """
@@ -101,29 +93,12 @@ def test_the_package_tfrecord_reads_shards_by_their_indexes(sound_dataset: Path)
     assert int(run(SHARED, sound_dataset)) == document["splits"]["train"]["records"]
 
 
-#: More shards than images.
-SPARSE = 24
-EVERY = """
-import sys
-from pathlib import Path
-from tfrecord.reader import tfrecord_loader
-
-directory = Path(sys.argv[1])
-# The package also fails on an index of one line.
-indexes = [path for path in sorted((directory / "_index").iterdir()) if path.read_text().count("\\n") != 1]
-assert indexes
-shards = [directory / f"{index.stem}.tfrecord" for index in indexes]
-print(sum(1 for pair in zip(shards, indexes) for _ in tfrecord_loader(*map(str, pair), shard=(0, 1))))
-"""
-
-
-def test_an_empty_shard_has_no_index(convert_photos: Callable[..., ConvertResult]) -> None:
-    sparse = Path(convert_photos(resize=16, limit=20, shards=SPARSE).path)
-    shards = {path.stem for path in sparse.glob("*.tfrecord") if path.stat().st_size}
-    assert len(shards) < SPARSE
-    assert {path.stem for path in (sparse / "_index").iterdir()} == shards
-    assert int(run(EVERY, sparse)) > 4  # the package fails on an empty index
-    assert codes(sparse, "full") == {}
+def test_an_empty_shard_has_no_index() -> None:
+    dataset = described("hostile")
+    empty, full = sorted(dataset.glob("*.tfrecord"), key=lambda shard: shard.stat().st_size)
+    assert not empty.stat().st_size
+    assert [path.stem for path in (dataset / "_index").iterdir()] == [full.stem]  # DALI refuses an empty one
+    assert [finding.code for finding in findings_in(dataset)] == ["EMPTY_SPLIT"]
 
 
 DAMAGES: list[tuple[Callable[[bytes], bytes], str]] = [
@@ -139,16 +114,16 @@ DAMAGES: list[tuple[Callable[[bytes], bytes], str]] = [
 
 
 @pytest.mark.parametrize("damages", [DAMAGES[:4], DAMAGES[4:]])
-def test_an_index_of_another_shard_is_reported(
+def test_the_first_wrong_line_of_an_index_is_reported(
     copied: Path, damages: list[tuple[Callable[[bytes], bytes], str]]
 ) -> None:
     for name, (damage, _) in zip(INDEXES, damages):
         (copied / name).write_bytes(damage((copied / name).read_bytes()))
-    report = validate(str(copied), mode="fast")
-    assert report.counts == {"INDEX_MISMATCH": len(damages)} and not report.sound
-    message_of = {finding.shard: finding.message for finding in report.findings}
+    found = {finding.shard: finding for finding in findings_in(copied)}
     for name, (_, message) in zip(INDEXES, damages):
-        assert message in message_of[shard_of(copied / name).name]
+        finding = found.pop(shard_of(copied / name).name)
+        assert finding.code == "INDEX_MISMATCH" and message in finding.message
+    assert not found
 
 
 def test_records_do_not_need_a_sound_index(sound_dataset: Path, copied: Path) -> None:
@@ -157,21 +132,13 @@ def test_records_do_not_need_a_sound_index(sound_dataset: Path, copied: Path) ->
     assert Records(copied, "all").raw(0) == Records(sound_dataset, "all").raw(0)
 
 
-def test_missing_and_unexpected_indexes_are_reported(copied: Path) -> None:
-    (copied / INDEXES[2]).rename(copied / "_index" / "train-00009-of-00003.idx")
-    report = validate(str(copied), mode="fast")
-    assert {(finding.code, finding.shard) for finding in report.findings} == {
-        ("INDEX_MISMATCH", "train-00002-of-00003.tfrecord"),
-        ("INDEX_MISMATCH", "_index/train-00009-of-00003.idx"),
-    }
-
-
 def test_the_index_of_a_damaged_shard_is_not_reported(copied: Path) -> None:
     shard = shard_of(copied / INDEXES[0])
     data = bytearray(shard.read_bytes())
     data[40] ^= 1
     shard.write_bytes(data)
-    assert codes(copied) == {"SHARD_CHECKSUM": 1, "DATA_CRC": 1, "COUNT_MISMATCH": 1}
+    codes = {finding.code for finding in findings_in(copied)}
+    assert codes == {"SHARD_CHECKSUM", "DATA_CRC", "COUNT_MISMATCH"}
 
 
 def test_resume_restores_missing_and_damaged_indexes(copied: Path) -> None:
@@ -185,17 +152,15 @@ def test_resume_restores_missing_and_damaged_indexes(copied: Path) -> None:
     assert (copied / INDEXES[2]).stat().st_mtime_ns == before  # sound files are not written again
 
 
-def test_indexes_of_an_earlier_plan_are_removed(convert_photos: Callable[..., ConvertResult]) -> None:
-    result = convert_photos(resize=16, shards=3, limit=12)
-    output = Path(result.path)
-    (output / "dataset.json").unlink()  # as if the conversion had not finished
-    convert(input=str(PHOTOS), output=str(output), resize=16, shards=2, limit=12, resume=True)
-    full = [path.stem for path in output.glob("*-of-00002.tfrecord") if path.stat().st_size]
-    assert full and sorted(path.stem for path in (output / "_index").iterdir()) == sorted(full)
-    convert(
-        input=str(PHOTOS), output=str(output), resize=16, shards=2, limit=12, compression="gzip", resume=True
-    )
-    assert list((output / "_index").iterdir()) == []
+def test_indexes_of_an_earlier_plan_are_removed(copied: Path) -> None:
+    (copied / "dataset.json").unlink()  # as if the conversion had not finished
+    other = {"resize": 16, "limit": 6, "resume": True, "verify": "none"}
+    convert(input=str(PHOTOS), output=str(copied), shards=2, **other)
+    assert sorted(path.name for path in (copied / "_index").iterdir()) == [
+        "train-00000-of-00002.idx", "train-00001-of-00002.idx",
+    ]  # fmt: skip
+    convert(input=str(PHOTOS), output=str(copied), shards=2, compression="gzip", **other)
+    assert list((copied / "_index").iterdir()) == []
 
 
 @pytest.mark.parametrize("text", [b"0 1 2", b"x y", b"0 -1", b"1.5 2"])
