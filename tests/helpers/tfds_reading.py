@@ -107,9 +107,20 @@ def made(
     records: Sequence[Mapping[str, Any]],
     labels: Sequence[str] = ("a", "b"),
     first_label: int = 0,
+    format: str = "",
     **settings: str,
 ) -> tuple[Path, Dataset]:
-    """Writes one shard of records made by TensorFlow, as a dataset with a custom layout."""
+    """Writes one shard of records made by TensorFlow, as a dataset with a custom layout.
+
+    Args:
+      directory: The new directory.
+      features: Features of the records.
+      records: Values of each record.
+      labels: Class names.
+      first_label: Id of the first class.
+      format: Format of all pictures; empty if it is not stated.
+      **settings: Further settings.
+    """
     directory.mkdir()
     file = directory / "train-00000-of-00001.tfrecord"
     types = {spec.name: spec.type for spec in features}
@@ -131,6 +142,7 @@ def made(
         ledger={},
         class_counts={},
         first_label=first_label,
+        formats={"train": {format: len(records)}} if format else {},
     )
     (directory / "dataset.json").write_text(json.dumps(dataset.as_json()))
     (directory / "features.json").write_text(str(features_json(dataset)))

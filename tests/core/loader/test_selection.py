@@ -19,7 +19,9 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from helpers.described import described
 from helpers.fewer_imports import late
+from helpers.resealing import read_document, write_document
 from helpers.versioned import V1, V2, V3, add_version, point_to
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -28,9 +30,8 @@ import shardwright.loader
 from shardwright import loader
 from shardwright.loader import Records, Resplit, ShardSlice, open_dataset, pin, select
 from shardwright.loader.selection import number_of_records, slices_of
-from shardwright.pipelines.convert import convert
 from shardwright.pipelines.run import run_pipeline
-from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.dataset import Dataset, Shard, with_digest
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.ledger import load_ledger
 from shardwright.schemas.plan import Plan
@@ -210,12 +211,14 @@ def test_impossible_selections_are_refused(sound_dataset: Path, more: dict[str, 
     assert what in error.value.message
 
 
-def test_images_of_a_group_stay_together(photos: Path, tmp_path: Path) -> None:
-    convert(input=str(photos), output=str(tmp_path / "out"), resize=8, split_by="^[^/]+", shards=2)
-    dataset, everything = open_dataset(tmp_path / "out"), ledger_rows(tmp_path / "out")
+def test_images_of_a_group_stay_together(copied: Path) -> None:
+    document = read_document(copied)
+    document["plan"]["settings"]["split_by"] = "^[^/]+"
+    write_document(copied, with_digest(document))
+    dataset, everything = open_dataset(copied), ledger_rows(copied)
 
     def folders(name: str) -> set[str]:
-        divided = rows(select(tmp_path / "out", name, resplit={"a": 0.5, "b": 0.5}))
+        divided = rows(select(copied, name, resplit={"a": 0.5, "b": 0.5}))
         return {everything[row][0].partition("/")[0] for row in divided}
 
     assert folders("a").isdisjoint(folders("b")) and folders("a") | folders("b") == set(dataset.labels)
@@ -260,34 +263,20 @@ def test_other_directories_are_refused(tmp_path: Path, content: str, what: str) 
         open_dataset(tmp_path)
 
 
-def test_a_missing_tensorflow_is_reported() -> None:
-    code = (
-        "import sys; sys.modules['tensorflow'] = None\n"
-        "from shardwright.loader import Records\n"
-        "try:\n    from shardwright.loader import load\n"
-        "except ImportError as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "load needs TensorFlow; install it with `pip install 'shardwright[tensorflow]'`" in done.stdout
-
-
-@pytest.fixture(scope="module")
-def datasets(tmp_path_factory: pytest.TempPathFactory, sound_dataset: Path) -> list[Path]:
-    """Two datasets with different numbers of records."""
-    from helpers.hostile import make_tree
-
-    root = tmp_path_factory.mktemp("datasets")
-    for images in (6, 8):
-        tree = make_tree(root / f"in{images}", images)
-        convert(input=str(tree), output=str(root / str(images)), resize=8, splits="train=1")
-    return [root / "6", root / "8"]
+def test_a_missing_tensorflow_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.delitem(sys.modules, "shardwright.loader.tf_dataset", raising=False)
+    with pytest.raises(
+        ImportError, match=r"load needs TensorFlow; install it with `pip install 'shardwright\["
+    ):
+        _ = shardwright.loader.load
 
 
 @pytest.fixture
-def out(tmp_path: Path, datasets: list[Path]) -> str:
-    """Versions of 6 and 8 records; the first is the latest, and nothing has been read."""
-    for version, dataset in zip((V1, V2), datasets):
-        add_version(tmp_path / "out", dataset, version)
+def out(tmp_path: Path) -> str:
+    """Versions of 6 and 10 records; the first is the latest, and nothing has been read."""
+    for version, kind in ((V1, "hostile"), (V2, "photos")):
+        add_version(tmp_path / "out", described(kind), version)
     point_to(tmp_path / "out", V1)
     return str(tmp_path / "out")
 
@@ -299,10 +288,10 @@ def test_a_process_reads_one_version(out: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir("/")
     assert len(Records(f"{out}/")) == len(Records(Path(out))) == open_dataset(out).all_records == 6
     assert loader.load(out, batch_size=None).num_examples == 6
-    assert loader.load(f"{out}@{V2}", batch_size=None).num_examples == len(Records(f"{out}@{V2}")) == 8
+    assert loader.load(f"{out}@{V2}", batch_size=None).num_examples == len(Records(f"{out}@{V2}")) == 10
     monkeypatch.chdir(os.path.dirname(out))
     assert pin("out") == f"{out}@{V2}"
-    assert len(Records(out)) == 8 and loader.load(out, batch_size=None).num_examples == 8
+    assert len(Records(out)) == 10 and loader.load(out, batch_size=None).num_examples == 10
     assert pin(f"{out}@{V1}") == f"{out}@{V1}"
     assert len(Records(out)) == 6
 
@@ -335,16 +324,16 @@ def test_forked_processes_keep_the_version(out: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code, name, out], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.split() == ["6", "8"]
+    assert done.stdout.split() == ["6", "10"]
     child = os.fork()
     if not child:
         os._exit(len(Records(out)))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
 
 
-def test_datasets_without_versions_can_be_opened(datasets: list[Path], tmp_path: Path) -> None:
-    assert pin(datasets[0]) == str(datasets[0])
-    assert len(Records(datasets[0])) == 6
+def test_datasets_without_versions_can_be_opened(tmp_path: Path) -> None:
+    assert pin(described("hostile")) == str(described("hostile"))
+    assert len(Records(described("hostile"))) == 6
     for read in (pin, Records, open_dataset, loader.load):
         with pytest.raises(UsageError) as caught:
             read(tmp_path)
@@ -366,7 +355,7 @@ def test_unreadable_versions_are_reported(out: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none is published"):
         Records(out)
     point_to(out, V2)
-    assert len(Records(out)) == 8, "a question without an answer is asked again"
+    assert len(Records(out)) == 10, "a question without an answer is asked again"
 
 
 tf = late("tensorflow")
@@ -404,8 +393,6 @@ def test_a_relative_directory_stays_where_it_was(
     [
         ({"split": ["train", "test"]}, "is not text; write train, train+test"),
         ({"batch_size": 2.5}, "batch_size 2.5"),
-        ({"batch_size": "32"}, "batch_size '32'"),
-        ({"image_size": 22.5}, "image_size 22.5"),
         ({"image_size": "22"}, "image_size '22'"),
         ({"shuffle": "yes"}, "shuffle 'yes'"),
         ({"seed": None}, "seed None"),
@@ -420,7 +407,6 @@ def test_a_relative_directory_stays_where_it_was(
         ({"batch_size": 0}, "batch_size 0"),
         ({"image_size": (0, 3)}, "image_size (0, 3)"),
         ({"image_size": (1, 2, 3)}, "image_size (1, 2, 3)"),
-        ({"dtype": "int8"}, "choose one of uint8"),
         ({"shuffle": -1}, "shuffle -1"),
         ({"repeat": -1}, "repeat -1"),
     ],
