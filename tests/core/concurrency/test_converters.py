@@ -84,20 +84,13 @@ def test_threads_convert_in_this_process() -> None:
     pool.close()
 
 
-@pytest.mark.parametrize(
-    ("item", "how"), [(-signal.SIGSEGV, "SIGSEGV"), (-signal.SIGABRT, "SIGABRT"), (1000 + 7, "exit code 7")]
-)
-def test_a_crash_costs_the_item_that_caused_it(processes: Converters, item: int, how: str) -> None:
-    items = [*range(20), item, *range(20, 40)]
+def test_crashes_cost_the_items_that_caused_them(processes: Converters) -> None:
+    """Also if several are in one chunk, and if a process ends with an exit code."""
+    bad = {-signal.SIGSEGV: "SIGSEGV", -signal.SIGABRT: "SIGABRT", 1000 + 7: "exit code 7"}
+    first, *others = bad
+    items = [*range(20), first, 20, *others, *range(21, 40)]
     found = list(processes.map(die_of, items, weigh=lambda _: 1, crashed=lost))
-    assert found == [*range(20), f"{item} {how}", *range(20, 40)]
-
-
-def test_several_crashes_in_a_chunk_cost_their_items(processes: Converters) -> None:
-    bad = -signal.SIGSEGV
-    found = list(processes.map(die_of, [bad, 1, bad, bad, 2], weigh=lambda _: 1, crashed=lost))
-    text = f"{bad} SIGSEGV"
-    assert found == [text, 1, text, text, 2]
+    assert found == [f"{item} {bad[item]}" if item in bad else item for item in items]
 
 
 def test_a_killed_process_ends_the_run_and_its_item_is_named(processes: Converters) -> None:

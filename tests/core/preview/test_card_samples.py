@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.described import described, read
+from helpers.listing import listed
 from helpers.repository import PHOTOS
 from markdown_it import MarkdownIt
 from PIL import Image
@@ -133,7 +133,6 @@ def test_the_samples_of_a_dataset_are_not_images_to_convert(tmp_path: Path) -> N
     shutil.copy(next((PHOTOS / "birds").glob("*.jpg")), tmp_path / "in" / "birds" / "a.jpg")
     shutil.copy(next((PHOTOS / "birds").glob("*.jpg")), tmp_path / "in" / "cats" / "b.jpg")
     shutil.copytree(described("photos"), tmp_path / "in" / "cats" / "made")
-    convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), source="class_folders")
-    document = json.loads((tmp_path / "out" / "dataset.json").read_text())
-    assert document["ledger"]["written"] == 2
-    assert document["ledger"]["reasons"]["filtered"]["dotfile"] == 1
+    found = listed(tmp_path / "in", "classification", source="class_folders")
+    assert sum(ref.is_candidate for ref in found.refs.values()) == 2
+    assert list(found.reasons().values()).count("dotfile") == 1
