@@ -29,7 +29,6 @@ from shardwright.core.report.render import code_groups, render, settings_in_effe
 from shardwright.core.report.thumbnails import draw_quarantine, read_quarantine
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, Pair
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.plan import SplitsFrom
@@ -60,12 +59,7 @@ def test_every_class_has_pictures_and_the_ledger_is_shown(sound_dataset: Path) -
 
 def test_for_many_classes_the_extremes_and_some_between_are_shown() -> None:
     counts = {f"c{number:04}": 5_000 - number for number in range(3_000)}
-    document = {
-        "format_version": 1, "name": "many", "layout": "classification", "features": [],
-        "plan": {"labels": list(counts), "shards": {"train": 1}, "estimate": {"train": 1}, "settings": {}},
-        "versions": {}, "splits": {"train": {"shards": []}}, "ledger": {}, "class_counts": {"train": counts},
-    }  # fmt: skip
-    names = shown_classes(Dataset.from_json(document, "here"))
+    names = shown_classes(dataset_of({"train": counts}, {"train": 10**7}))
     assert len(names) == len(set(names)) == 48
     assert names[:2] == ["c0000", "c0001"] and names[-1] == "c2999"
     assert names == sorted(names)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.fewer_imports import late
+from helpers.report_samples import dataset_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration import gates as limits
 from shardwright.schemas.configuration.gates import GateFile, Policy, Thresholds, check, parse_gates
-from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.drift import (
     MAX_LISTED,
     Change,
@@ -34,7 +34,6 @@ from shardwright.schemas.drift import (
 )
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import LAYOUTS
-from shardwright.schemas.plan import Plan
 
 distances = late("scipy.spatial.distance")
 
@@ -100,20 +99,14 @@ def test_changes_survive_json() -> None:
 
 @pytest.fixture(scope="module")
 def described() -> Described:
-    features = LAYOUTS["classification"].features
     counts = {"written": 61, "quarantined": 3, "deduplicated": 2}
-    dataset = Dataset(
-        name="old",
-        layout="classification",
-        features=features,
-        plan=Plan(("cat",), {"train": 1, "test": 1}, {"train": 600, "test": 10}, {"quality": 95}),
+    dataset = dataset_of(
+        {"train": {"cat": 60}, "test": {"cat": 1}},
+        {"train": 60, "test": 1},
+        features=LAYOUTS["classification"].features,
+        settings={"quality": 95},
         versions={"codec": "pillow"},
-        splits={
-            "train": (Shard("train-00000-of-00001.tfrecord", 60, 600, "a"),),
-            "test": (Shard("test-00000-of-00001.tfrecord", 1, 10, "b"),),
-        },
         ledger={**counts, "reasons": {"quarantined": {"CORRUPT": 3}}},
-        class_counts={"train": {"cat": 60}, "test": {"cat": 1}},
     )
     return Described("old", dataset)
 
@@ -239,8 +232,9 @@ KIND_OF = {
     "max_label_change_fraction": "relabelled",
     "max_split_move_fraction": "moved",
 }
+#: A different number of each kind, so that a limit that counts another kind is noticed.
 DRIFTED = replace(
-    with_changes(**dict.fromkeys(KIND_OF.values(), 5)),
+    with_changes(**{kind: number for number, kind in enumerate(KIND_OF.values(), 2)}),
     records={"train": Pair(80, 100), "test": Pair(20, 10), "new": Pair(None, 7)},
     classes=replace(SAME.classes, splits={"train": Distance(0.2, "cat\n", 0.3)}),
     bad_fraction=Pair(0.0, 0.02),
@@ -255,7 +249,7 @@ DRIFTED = replace(
 )
 #: A limit that the differences meet exactly or just, one that they exceed, their value, and the message then.
 CASES = [
-    *((name, 0.05, 0.049, 0.05, "5 images") for name in KIND_OF),
+    *((name, n / 100, n / 100 - 0.001, n / 100, f"{n} images") for n, name in enumerate(KIND_OF, 2)),
     ("max_count_jump", 0.25, 0.2, 0.25, "split 'train'"),
     ("max_count_drop", 0.5, 0.1, 0.5, "split 'test' fell 50% (20 to 10 records; limit 10%)"),
     ("max_class_l_infinity", 0.2, 0.19, 0.2, "'cat\\n'"),
@@ -284,11 +278,8 @@ def test_all_limits_that_are_exceeded_are_reported() -> None:
     assert sorted(names(DRIFTED, **exceeded)) == sorted(exceeded)
 
 
-def test_every_kind_of_change_has_its_own_limit() -> None:
+def test_every_kind_of_change_has_a_limit() -> None:
     assert list(limits.IMAGE_LIMITS) == list(KIND_OF)
-    for limit, kind in KIND_OF.items():
-        others = {name: 0.0 for name in KIND_OF if name != limit}
-        assert names(with_changes(**{kind: 5}), **others) == []
 
 
 def test_every_change_of_an_empty_dataset_exceeds_a_limit() -> None:
