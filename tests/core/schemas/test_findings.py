@@ -44,11 +44,18 @@ FINDINGS = st.builds(
 )
 
 
-def report_of(findings: list[Finding], gates: Gates | None = None, mode: str = "full") -> ValidationReport:
+def check(
+    depth: str, hour: int, *findings: Finding, gates: Gates | None = None, fingerprint: str = "f", **more: Any
+) -> ValidationReport:
     summary = FindingSummary().add(findings)
     return ValidationReport(
-        "data", mode, "f" * 64, 1, 10, 100, summary.by_code(), summary.by_place(), gates or Gates()
-    )
+        "data", depth, fingerprint, 1, 10, 100, summary.by_code(), summary.by_place(), gates or Gates(),
+        time=f"2026-10-05T{hour:02}:00:00Z", **more,
+    )  # fmt: skip
+
+
+def report_of(findings: list[Finding], gates: Gates | None = None, mode: str = "full") -> ValidationReport:
+    return check(mode, 9, *findings, gates=gates)
 
 
 def test_gates_change_severities() -> None:
@@ -137,16 +144,6 @@ CODE = FindingCode
 
 def found(code: FindingCode, record: int = 0, shard: str = "train-0") -> Finding:
     return Finding(code, f"{code} is wrong", shard, record, record * 10, f"key {record}")
-
-
-def check(
-    depth: str, hour: int, *findings: Finding, gates: Gates | None = None, fingerprint: str = "f", **more: Any
-) -> ValidationReport:
-    summary = FindingSummary().add(findings)
-    return ValidationReport(
-        "data", depth, fingerprint, 1, 10, 100, summary.by_code(), summary.by_place(), gates or Gates(),
-        time=f"2026-10-05T{hour:02}:00:00Z", **more,
-    )  # fmt: skip
 
 
 def after(report: ValidationReport, *earlier: ValidationReport) -> ValidationReport:

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from shardwright.pipelines.tables import console, print_table
-from shardwright.schemas.configuration.gates import Thresholds, parse_gates
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.labels import labels_txt
@@ -38,20 +37,6 @@ def test_shard_names_with_control_characters_are_refused(file: str) -> None:
     message = r"^x/dataset\.json lists a shard 'train.x.*, a name that no shard has"
     with pytest.raises(UsageError, match=message):
         Dataset.from_json(document, "x/dataset.json")
-
-
-@pytest.mark.parametrize(
-    "name", ["max_count_drop", "max_removed_fraction", "max_bad_fraction", "max_class_l_infinity"]
-)
-def test_shares_above_one_are_refused_as_limits(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"line 1, .*{name}: a limit of 5 is above 1 .* 0\.05 for 5%\.$"):
-        parse_gates(f"{name}: 5\n", "--thresholds", "limits.yaml")
-    assert parse_gates(f"{name}: 1\n", "--thresholds", "limits.yaml").limits != Thresholds()
-
-
-@pytest.mark.parametrize("name", ["max_count_jump", "max_added_fraction"])
-def test_limits_on_growth_may_exceed_one(name: str) -> None:
-    assert parse_gates(f"{name}: 5\n", "--thresholds", "limits.yaml").limits == Thresholds(**{name: 5.0})
 
 
 def test_addresses_are_left_out() -> None:

@@ -343,13 +343,6 @@ def test_a_number_lies_between_the_edges_of_its_bin(value: float) -> None:
 
 
 @_FEW
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2))
-def test_bins_are_in_the_order_of_their_numbers(values: list[float]) -> None:
-    bins = [bin_of(value) for value in sorted(values)]
-    assert bins == sorted(bins)
-
-
-@_FEW
 @given(st.lists(_INT64, min_size=1))
 def test_sums_of_whole_numbers_are_exact(values: list[int]) -> None:
     spread = _spread(values)
@@ -410,21 +403,6 @@ def test_shares_have_twenty_equal_buckets(values: list[float]) -> None:
     histogram = _spread(values, FRACTION_BITS).summary(shares=True)["histogram"]
     assert np.allclose(histogram["edges"], np.linspace(0, 1, 21))
     assert sum(histogram["counts"]) == len(values)
-
-
-@pytest.mark.parametrize(("bits", "values"), [(0, _INT64), (FLOAT32_BITS, _FLOAT32)])
-@_FEW
-@given(st.data(), st.permutations(range(4)))
-def test_merged_histograms_do_not_depend_on_parts_or_order(
-    bits: int, values: Any, data: st.DataObject, order: list[int]
-) -> None:
-    drawn = data.draw(st.lists(st.tuples(values, st.integers(0, 3))))
-    parts = [_spread([value for value, part in drawn if part == number], bits) for number in range(4)]
-    merged = Histogram(bits)
-    for number in order:
-        sent = pickle.loads(pickle.dumps(parts[number]))
-        merged.merge(Histogram.from_json(json.loads(json.dumps(sent.as_json()))))
-    assert json.dumps(merged.as_json()) == json.dumps(_spread([value for value, _ in drawn], bits).as_json())
 
 
 def test_moments_equal_those_of_a_histogram() -> None:

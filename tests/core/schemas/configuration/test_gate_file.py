@@ -57,20 +57,20 @@ def test_a_file_holds_gates_on_findings_the_dataset_and_its_difference() -> None
             "line 1, column 1: min_width: write a whole number from 0 on",
         ),
         ("min_images: true", "min_images: write a whole number from 0 on, not 'true'."),
-        ("min_images: -1", "write a whole number from 0 on"),
         ("min_images_per_split: 5", "write a number for each split"),
         ("min_images_per_split: {train: 1.5}", "write a whole number"),
         ("min_images_per_split: {train: -1}", "column 24: .*whole number"),
         ("min_width: 9\nmax_width: 8", "line 1, column 1: min_width 9 is above max_width 8."),
-        ("max_bad_fraction: 2", "a limit of 2 is above 1 and never refuses anything; write a share"),
+        *(
+            (f"{name}: 5", r"a limit of 5 is above 1 and never refuses anything; .* 0\.05 for 5%\.$")
+            for name in ("max_count_drop", "max_removed_fraction", "max_bad_fraction", "max_class_l_infinity")
+        ),
         ("max_fraction: {DARK: 3}", "write a share from 0 to 1, such as 0.03 for 3%"),
         (
             "max_fraction: {DRK: 0.1}",
             r"column 16: max_fraction: .* 'DRK'; did you mean DARK\?$",
         ),
         ("max_aspect_ratio: .nan", "write a number from 1 on"),
-        ("max_aspect_ratio: .inf", "write a number from 1 on"),
-        ("max_added_fraction: .nan", "write a number"),
         ("max_added_fraction: .inf", "write a number"),
         ("max_added_fraction: true", "write a number"),
         ("max_added_fraction: 5%", "not '5%'"),
@@ -102,6 +102,12 @@ def test_messages_name_the_line_the_value_and_what_to_write(text: str, says: str
     message = caught.value.message
     assert message.startswith("--expect gates.yaml") and "\n" not in message
     assert re.search(says, message), message
+
+
+def test_shares_may_be_one_and_limits_on_growth_more() -> None:
+    text = "max_count_drop: 1\nmax_count_jump: 5\nmax_added_fraction: 5\n"
+    limits = Thresholds(max_count_drop=1.0, max_count_jump=5.0, max_added_fraction=5.0)
+    assert parse_gates(text, "--thresholds", "limits.yaml").limits == limits
 
 
 FACTS = DatasetFacts(
