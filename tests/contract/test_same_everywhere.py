@@ -13,15 +13,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers.annotation_sets.formats import SETS
+from helpers.annotation_sets import coco, voc, yolo
+from helpers.annotation_sets.formats import FORMATS, Format
+from helpers.annotation_sets.manifest_rows import put_imagenet, row_of
 from helpers.array_files import colors, digits, grays, tar_gz, write_cifar10, write_mnist
 from helpers.cloud import storage_emulator, upload
 from helpers.embedded import HUGGING_FACE
 from helpers.hostile import check_books, document, shard_hashes
+from helpers.listing import listed, put_photos
+from helpers.manifests import write_jsonl
 from helpers.packing import PACKERS, tar_of, tree_members, zip_of
 from helpers.records import balanced
 from helpers.repository import PHOTOS
@@ -109,35 +114,81 @@ def _cifar(root: Path) -> Path:
     return root / "cifar-10-python.tar.gz"
 
 
+def _darknet(root: Path) -> Path:
+    yolo.put_darknet(root, yolo.DARKNET, "data/")
+    (root / "train.txt").write_text("C:\\old\\eagle.jpg\ndata/obj_train_data/apple.jpg\n/old/house.jpg\n")
+    return root
+
+
+def _moved(root: Path) -> Path:
+    document = coco.coco_of(put_photos(root / "data"))
+    document["images"][1]["file_name"] = "C:\\photos\\apple.jpg"
+    document["images"][2]["file_name"] = "/home/ann/house.jpg"
+    return coco.save(root / "labels.json", document).parent
+
+
+def _voc_pair(root: Path) -> Path:
+    voc.put_xml(root / "labels", put_photos(root / "data"))
+    (root / "labels" / "apple.xml").rename(root / "labels" / "7.xml")
+    return root
+
+
+def _path_lists(root: Path) -> Path:
+    put_imagenet(root)
+    return root
+
+
+def _faulty(form: Format) -> Callable[[Path], Path]:
+    """Writes a set of which an image is missing, and another one has bad annotations."""
+
+    def make(root: Path) -> Path:
+        form.put(root)
+        form.image_in(root, "eagle").unlink()
+        if form.damage:
+            form.damage.apply(root)
+        return root / form.folder
+
+    return make
+
+
 class Case(NamedTuple):
-    """A kind of input: how to create it, and its settings."""
+    """A kind of input: how to create it, its settings (`{}` is its folder), and whether it has masks."""
 
     make: Callable[[Path], Path]
-    settings: dict[str, Any]
+    settings: Mapping[str, str] = MappingProxyType({})
+    has_masks: bool = False
 
 
-_CASES = {
-    "class_folders": Case(_class_folders, {}),
+_SOURCES = {
+    "class_folders": Case(_class_folders),
     "file_names": Case(_file_names, {"source": "file_names", "label_regex": r"(?P<label>[a-z]+)\d+.*"}),
-    "manifest": Case(_manifest, {}),
-    "zip": Case(_archive("a.zip", zip_of), {}),
-    "tar": Case(_archive("a.tar", tar_of), {}),
-    "tar.gz": Case(_archive("a.tar.gz", lambda members: PACKERS[".tar.gz"](tar_of(members))), {}),
-    "webdataset": Case(_webdataset, {}),
-    "tfrecord": Case(_tfrecord, {}),
-    "parquet": Case(_embedded("hub"), {}),
-    "arrow": Case(_embedded("saved"), {}),
+    "manifest": Case(_manifest),
+    "zip": Case(_archive("a.zip", zip_of)),
+    "tar": Case(_archive("a.tar", tar_of)),
+    "tar.gz": Case(_archive("a.tar.gz", lambda members: PACKERS[".tar.gz"](tar_of(members)))),
+    "webdataset": Case(_webdataset),
+    "tfrecord": Case(_tfrecord),
+    "parquet": Case(_embedded("hub")),
+    "arrow": Case(_embedded("saved")),
     "arrays": Case(_arrays, {"source": "arrays", "pixel_shape": "16x16x3"}),
     "npz": Case(_stored_npz, {"source": "arrays"}),
     "cifar": Case(_cifar, {"source": "arrays"}),
     "mnist": Case(lambda root: write_mnist(root, packed=True), {"source": "arrays"}),
+    "path lists": Case(_path_lists),
+    "objects": Case(
+        lambda root: write_jsonl(root / "rows.jsonl", map(row_of, put_photos(root))), {"layout": "detection"}
+    ),
+}
+_CASES = {
+    **_SOURCES,
+    "darknet": Case(_darknet, {"layout": "detection"}),
+    "paths of another machine": Case(_moved, {"layout": "detection"}),
+    "voc in two folders": Case(_voc_pair, {"layout": "detection"}),
     **{
-        name: Case(lambda root, put=put: root / put(root), {"layout": layout})
-        for name, (put, layout) in SETS.items()
+        name: Case(_faulty(form), {"layout": form.layout, **form.settings}, bool(form.mask))
+        for name, form in FORMATS.items()
     },
 }
-#: Their references hold the paths of masks, so a moved input is converted again.
-_HAVE_MASKS = ("semantic_masks", "panoptic", "cityscapes")
 
 
 class _Backwards:
@@ -185,43 +236,14 @@ def _backwards(found: Source) -> Source:
 Made = tuple[str, dict[str, str], dict[str, Any]]
 
 
-def _maker(name: str, tmp_path: Path) -> Callable[..., Made]:
-    """Makes the input of a kind; returns what converts it and tells what came of it."""
+def _put(name: str, tmp_path: Path) -> tuple[str, Callable[[object], dict[str, str]]]:
+    """Makes the input of a kind below `home`; returns its path there, and its settings for any home."""
     case = _CASES[name]
-    path = case.make(_home(tmp_path) / "in").relative_to(tmp_path / "home")
-    (tmp_path / "home" / "names").write_text("".join(f"class {number}\n" for number in range(6)))
-
-    def made(output: str, home: Path | str = tmp_path / "home", pool: str = "threads", **more: Any) -> Made:
-        masks = {"mask_dir": f"{home}/in/masks", "class_names": f"{home}/names"}
-        out = tmp_path / output
-        settings = {
-            "splits": "a=0.6,b=0.4",
-            "shards": 2,
-            "max_bad_fraction": 1,
-            **case.settings,
-            **more,
-        }
-        settings |= masks if name == "semantic_masks" else {}
-        convert(input=f"{home}/{path}", output=out, beam_options=[f"--pool={pool}"], **settings)
-        check_books(out)
-        ledger = document(out)["ledger"]
-        assert balanced(ledger) and ledger["written"] >= 2
-        return document(out)["fingerprint"], shard_hashes(out), ledger
-
-    return made
-
-
-def _home(tmp_path: Path) -> Path:
     (tmp_path / "home").mkdir()
-    return tmp_path / "home"
-
-
-def _keep_one_shard(dataset: Path) -> Path:
-    """Removes all shards but one that has records; returns that one."""
-    kept, *others = sorted(dataset.glob("*.tfrecord"), key=lambda path: -path.stat().st_size)
-    for shard in others:
-        shard.unlink()
-    return kept
+    path = case.make(tmp_path / "home" / "in").relative_to(tmp_path / "home")
+    return str(path), lambda home: {
+        name: text.replace("{}", f"{home}/in") for name, text in case.settings.items()
+    }
 
 
 @pytest.mark.sampled(4)
@@ -230,14 +252,27 @@ def test_the_dataset_is_the_same_everywhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Processes, listings in another order and the input elsewhere end what threads began."""
-    made = _maker(name, tmp_path)
-    first = made("out")
-    kept = _keep_one_shard(tmp_path / "out")
+    path, settings_in = _put(name, tmp_path)
+    out = tmp_path / "out"
+
+    def made(home: Path, pool: str, **more: Any) -> Made:
+        settings = {"splits": "a=0.6,b=0.4", "shards": 2, "max_bad_fraction": 1, **settings_in(home), **more}
+        convert(input=home / path, output=out, beam_options=[f"--pool={pool}"], **settings)
+        check_books(out)
+        ledger = document(out)["ledger"]
+        assert balanced(ledger) and ledger["written"] >= 2
+        return document(out)["fingerprint"], shard_hashes(out), ledger
+
+    first = made(tmp_path / "home", "threads")
+    kept, *others = sorted(out.glob("*.tfrecord"), key=lambda path: -path.stat().st_size)
+    for shard in others:
+        shard.unlink()
     state = kept.stat()
-    shutil.move(tmp_path / "home", tmp_path / "elsewhere")
+    (tmp_path / "home").rename(tmp_path / "elsewhere")
     _list_backwards(monkeypatch)
-    assert made("out", home=tmp_path / "elsewhere", pool="processes", resume=True) == first
-    if name not in _HAVE_MASKS:
+    assert made(tmp_path / "elsewhere", "processes", resume=True) == first
+    # References hold the paths of masks, so images with masks are converted again after a move.
+    if not _CASES[name].has_masks:
         assert kept.stat().st_mtime_ns == state.st_mtime_ns, "the finished shard is not used again"
 
 
@@ -247,24 +282,15 @@ def bucket() -> Iterator[Any]:
         yield made
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", _CASES)
-def test_an_input_in_a_bucket_gives_the_same(name: str, tmp_path: Path, bucket: Any) -> None:
-    made = _maker(name, tmp_path)
-    first = made("local")
-    assert made("remote", home=upload(bucket, tmp_path / "home", f"home of {name}")) == first
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", _CASES)
-def test_each_difference_alone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = _maker(name, tmp_path)
-    first = made("one")
-    assert made("processes", pool="processes") == first
-    with monkeypatch.context() as patched:
-        _list_backwards(patched)
-        assert made("backwards") == first
-    _keep_one_shard(tmp_path / "one")
-    assert made("one", resume=True) == first
-    shutil.move(tmp_path / "home", tmp_path / "elsewhere")
-    assert made("moved", home=tmp_path / "elsewhere") == first
+@pytest.mark.parametrize("name", _SOURCES)
+def test_an_input_in_a_bucket_gives_the_same_records(name: str, tmp_path: Path, bucket: Any) -> None:
+    """That all formats of annotations are listed in a bucket is shown by `test_annotation_sources.py`."""
+    path, settings_in = _put(name, tmp_path)
+    found = []
+    for home in (str(tmp_path / "home"), upload(bucket, tmp_path / "home", f"home of {name}")):
+        spool = tmp_path / f"spool{len(found)}"
+        spool.mkdir()
+        settings = {"layout": "classification", **settings_in(home)}
+        made = listed(f"{home}/{path}", spool=spool, **settings).converted().items()
+        found.append({key: (item.example, item.entry.outcome, item.entry.reason) for key, item in made})
+    assert found[0] == found[1] and sum(bool(example) for example, *_ in found[0].values()) >= 2

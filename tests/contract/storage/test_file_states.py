@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from helpers.annotation_sets.formats import SETS
-from helpers.hostile import outcomes
+from helpers.annotation_sets.formats import FORMATS
 from helpers.listing import listed
 from helpers.storage.buckets import Bucket
 
@@ -16,23 +14,19 @@ from shardwright.core import storage
 from shardwright.core.images.annotate import read_mask
 from shardwright.core.sources import file_states
 from shardwright.core.sources.file_states import FileStates, with_states
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.image_ref import ImageRef
 
-_KINDS = ("coco", "panoptic", "open_images")
 
-
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", ["coco", "panoptic", "open_images"])
 def test_an_image_and_its_mask_have_the_states_of_their_objects(
     bucket: Bucket, tmp_path: Path, kind: str
 ) -> None:
-    put, layout = SETS[kind]
-    name = put(tmp_path / "in")
+    FORMATS[kind].put(tmp_path / "in")
     bucket.put_tree(tmp_path / "in", "in/")
-    found = listed(f"{bucket.url}/in/{name}", layout)
+    found = listed(f"{bucket.url}/in", FORMATS[kind].layout)
     (ref,) = (ref for ref in found.refs.values() if ref.key.endswith("house.jpg"))
     state = storage.stat(ref.uri)
     assert state is not None and ref.version and (ref.size, ref.version) == (state.size, state.version)
@@ -41,25 +35,6 @@ def test_an_image_and_its_mask_have_the_states_of_their_objects(
         state = storage.stat(annotations.panoptic_mask)
         assert state is not None
         assert (annotations.mask_size, annotations.mask_version) == (state.size, state.version)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", _KINDS)
-def test_resume_detects_a_changed_image(bucket: Bucket, tmp_path: Path, kind: str) -> None:
-    put, layout = SETS[kind]
-    name = put(tmp_path / "in")
-    bucket.put_tree(tmp_path / "in", "in/")
-    settings: dict[str, Any] = {"layout": layout, "max_bad_fraction": 1, "output": tmp_path / "out"}
-    settings["input"] = f"{bucket.url}/in/{name}".rstrip("/")
-    first = convert(**settings).dataset.fingerprint
-    assert convert(**settings, resume=True).dataset.fingerprint == first
-    (image,) = (path for path in bucket.names() if path.endswith("house.jpg"))
-    bucket.put(image, bucket.get(image)[:-2] + b"\0\xff\xd9")
-    assert convert(**settings, resume=True).dataset.fingerprint != first
-    bucket.delete(image)
-    convert(**settings, resume=True)
-    (key,) = (key for key in outcomes(tmp_path / "out") if key.endswith("house.jpg"))
-    assert outcomes(tmp_path / "out")[key] == "BAD_ANNOTATION"
 
 
 @pytest.mark.parametrize("most", [10_000, 3])

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.annotation_sets.formats import SETS
+from helpers.annotation_sets.formats import FORMATS
 from helpers.annotation_sets.kitti import put_kitti
 from helpers.annotation_sets.semantic_masks import put_set as put_masks
 from helpers.annotation_sets.voc import put_list, put_voc
 from helpers.annotation_sets.yolo import DARKNET, SPLITS, YAML, put_darknet, put_labels, put_set
 from helpers.listing import listed, put_photos
-from helpers.records import labels_by_key
 
+from shardwright.core.sources.rules import make_rules
 from shardwright.pipelines.cli import main
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]
@@ -83,17 +84,21 @@ def _encode(path: Path, encoding: str = "utf-16") -> None:
     path.write_bytes(path.read_text().encode(encoding))
 
 
-@pytest.mark.parametrize("name", [name for name in SETS if name != "semantic_masks"])
-def test_every_format_refuses_it(name: str, tmp_path: Path, capsys: Capture) -> None:
-    put, layout = SETS[name]
-    layout = "detection" if name == "cityscapes" else layout  # its masks need no text
-    inner = put(tmp_path / "in")
-    texts = [path for path in tmp_path.rglob("*") if path.suffix in _TEXTS]
-    for path in texts:
-        _encode(path)
-    args = ["--input", str(tmp_path / "in" / inner), "--output", str(tmp_path / "out"), "--layout", layout]
-    assert texts and main(["convert", *args]) == 2
-    assert _SENTENCE in capsys.readouterr().err
+@pytest.mark.parametrize("name", [name for name, form in FORMATS.items() if form.damage])
+def test_every_format_refuses_it(name: str, tmp_path: Path) -> None:
+    """Files of single images are bad, a file about all images is refused."""
+    form = FORMATS[name]
+    form.put(tmp_path)
+    for path in tmp_path.rglob("*"):
+        if path.suffix in _TEXTS:
+            _encode(path)
+    # In a folder, nothing shows what these two are.
+    place = {"open_images": "boxes.csv", "panoptic": "panoptic.json"}.get(name, "")
+    try:
+        says = [*listed(tmp_path / place, **form.options(tmp_path)).faults().values()]
+    except UsageError as error:
+        says = [error.message]
+    assert says and all(_SENTENCE in message for message in says)
 
 
 @pytest.mark.parametrize("name", ["obj.data", "obj.names", "train.txt"])
@@ -129,8 +134,9 @@ def test_files_that_options_name_refuse_it(option: str, tmp_path: Path, capsys: 
     assert option in error and _SENTENCE in error
     if option in ("--keep_labels", "--include"):
         file.write_text(f"{line}\n", encoding="utf-8-sig")
-        assert main(args) == 0
-        assert labels_by_key(tmp_path / "out") == {"bird/eagle.jpg": "bird"}
+        rules = make_rules(ConvertSettings(**{option.removeprefix("--"): named}))
+        refs = map(rules.apply, listed(tmp_path / "in", "classification").refs.values())
+        assert [ref.key for ref in refs if ref.is_candidate] == ["bird/eagle.jpg"]
 
 
 @pytest.mark.parametrize("kind", ["kitti", "voc"])

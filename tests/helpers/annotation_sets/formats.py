@@ -1,11 +1,10 @@
-"""Small datasets in every format of annotations: for the conformance suite, and in other forms with faults.
+"""Small datasets in every format of annotations, for the conformance suite and other tests of all formats.
 
 `test_annotation_sources.py` runs the same tests over all of them. A new format gets one row in `FORMATS`.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable
@@ -26,9 +25,7 @@ from helpers.annotation_sets import (
     voc,
     yolo,
 )
-from helpers.annotation_sets.manifest_rows import put_imagenet, row_of
 from helpers.listing import Photo, put_photos
-from helpers.manifests import write_jsonl
 
 
 @dataclass(frozen=True)
@@ -365,153 +362,4 @@ FORMATS = {
         alone="labels/{}.txt",
         splits=False,
     ),
-}
-
-# Further sets, most with faults
-
-
-def _in_splits(put: Callable[[Path, list[Photo]], Any]) -> Callable[[Path], None]:
-    """Returns a function that writes a set whose splits have a folder each."""
-
-    def put_splits(root: Path) -> None:
-        for split, names in yolo.SPLITS.items():
-            put(root / split, put_photos(root / split, names))
-
-    return put_splits
-
-
-def _without(put: Callable[[Path], Any], *images: str) -> Callable[[Path], None]:
-    """Returns a function that writes a set, and deletes some of its images or masks."""
-
-    def put_rest(root: Path) -> None:
-        put(root)
-        for image in images:
-            (root / image).unlink()
-
-    return put_rest
-
-
-def _put_box_table(folder: Path, photos: list[Photo]) -> None:
-    box_table.put(folder / "_annotations.csv", box_table.HEADER, ["bad", *box_table.rows_of(photos)[::-1]])
-
-
-def _put_create_ml(folder: Path, photos: list[Photo]) -> None:
-    entries = [*json_exports.create_ml_of(photos), {"image": "gone.jpg"}]
-    coco.save(folder / "_annotations.createml.json", entries)
-
-
-def _coco_splits(root: Path) -> None:
-    for split, names in yolo.SPLITS.items():
-        photos = put_photos(root / f"{split}2017", names)
-        coco.save(root / "annotations" / f"instances_{split}2017.json", coco.coco_of(photos))
-
-
-def _coco_file(root: Path) -> None:
-    document = coco.coco_of(put_photos(root / "val2017"))
-    document["annotations"].append({"image_id": -1})
-    coco.save(root / "annotations" / "instances_val2017.json", document)
-
-
-def _panoptic_file(root: Path) -> None:
-    document = coco.panoptic_of(put_photos(root / "val2017"), root / "annotations" / "panoptic_val2017")
-    coco.save(root / "annotations" / "panoptic_val2017.json", document)
-
-
-def _yolo_file(root: Path) -> None:
-    yolo.put_set(root, yolo.SPLITS, yolo.YAML)
-    (root / "labels" / "train" / "gone.txt").write_text("0 0.5 0.5 0.1 0.1\n")
-    (root / "labels" / "train" / "eagle.txt").write_text("")
-
-
-def _voc_lists(root: Path) -> None:
-    voc.put_voc(root)
-    voc.put_list(root, "Main", train=("eagle", "apple"), val=("house", "gone"))
-
-
-def _open_images_file(root: Path) -> None:
-    photos = put_photos(root / "images")
-    open_images.put_csv(root / "boxes.csv", [*open_images.rows_of(photos)[::-1], "bad\n"])
-
-
-def _embedded(root: Path) -> None:
-    """Writes LabelMe's files, one broken and one with its image inside."""
-    photos = labelme.put_labelme(root)
-    (root / "apple.json").write_text("{")
-    data = base64.b64encode((root / photos[0].name).read_bytes()).decode()
-    labelme.save(root / "eagle.json", labelme.document(photos[0], data=data))
-    (root / photos[0].name).unlink()
-
-
-def _kitti(root: Path) -> None:
-    kitti.put_kitti(root / "training")
-    (root / "training" / "label_2" / "apple.txt").write_text("Car")
-    (root / "training" / "label_2" / "gone.txt").write_text("")
-
-
-def _city_splits(root: Path) -> None:
-    for split, names in yolo.SPLITS.items():
-        cityscapes.put_city(root, split, names)
-
-
-def _objects(root: Path) -> None:
-    write_jsonl(root / "metadata.jsonl", [row_of(photo) for photo in put_photos(root)])
-
-
-def _mask_splits(root: Path) -> None:
-    for split in ("train", "test"):
-        semantic_masks.put_set(root / "images" / split, root / "masks" / split)
-    (root / "masks" / "test" / "eagle.png").unlink()
-
-
-def _darknet(root: Path) -> None:
-    yolo.put_darknet(root, yolo.DARKNET, "data/")
-    (root / "train.txt").write_text("C:\\old\\eagle.jpg\ndata/obj_train_data/apple.jpg\n/old/house.jpg\n")
-
-
-def _moved(root: Path) -> None:
-    document = coco.coco_of(put_photos(root / "data"))
-    document["images"][1]["file_name"] = "C:\\photos\\apple.jpg"
-    document["images"][2]["file_name"] = "/home/ann/house.jpg"
-    coco.save(root / "labels.json", document)
-
-
-def _voc_pair(root: Path) -> None:
-    voc.put_xml(root / "labels", put_photos(root / "data"))
-    (root / "labels" / "apple.xml").rename(root / "labels" / "7.xml")
-
-
-def _set(
-    write: Callable[[Path], Any], layout: str = "detection", file: str = ""
-) -> tuple[Callable[[Path], str], str]:
-    """Returns a function that writes a set and returns the input in it, and the layout."""
-
-    def put(root: Path) -> str:
-        write(root)
-        return file
-
-    return put, layout
-
-
-#: Name -> function that writes the set into a folder and returns the input in it, and its layout.
-SETS = {
-    "label_studio": _set(_without(_label_studio, "images/apple.jpg")),
-    "create_ml": _set(_in_splits(_put_create_ml)),
-    "class_columns": _set(_in_splits(json_exports.put_class_columns), "classification"),
-    "darknet": _set(_darknet),
-    "paths of another machine": _set(_moved),
-    "voc in two folders": _set(_voc_pair),
-    "coco": _set(_coco_splits),
-    "coco file": _set(_coco_file, file="annotations/instances_val2017.json"),
-    "panoptic": _set(_panoptic_file, "panoptic", "annotations/panoptic_val2017.json"),
-    "yolo": _set(_yolo_file, file="data.yaml"),
-    "voc": _set(_voc_lists),
-    "open_images": _set(_open_images_file, file="boxes.csv"),
-    "box tables": _set(_in_splits(_put_box_table)),
-    "cvat": _set(_without(cvat.put_set, "images/apple.jpg")),
-    "labelme": _set(_embedded),
-    "kitti": _set(_kitti),
-    "cityscapes": _set(_city_splits, "segmentation"),
-    "objects": _set(_objects),
-    "path lists": _set(put_imagenet, "classification"),
-    "semantic_masks": _set(_mask_splits, "segmentation", "images"),
 }
