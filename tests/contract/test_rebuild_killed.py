@@ -1,75 +1,91 @@
-"""Rebuilds that are killed at random moments, while a reader constantly reads the latest version."""
+"""Rebuilds that are killed at random moments, while a reader constantly reads the latest version.
+
+Every fourth image changes in each generation. Its color shows which image it is and in which generation it
+last changed, so that a reader of the dataset can check whether all records are of one version.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import random
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from helpers.rebuilding import IMAGES, generation_of, job_of, read_color
-from helpers.repository import ROOT
+from helpers.hostile import run_forked, start
+from PIL import Image
 
 from shardwright.core.versions import list_versions
 from shardwright.loader import Records, pin
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.version import LEASE_JSON, VersionState
+from shardwright.schemas.version import LATEST_JSON, LEASE_JSON, VersionState
 
-SCRIPT = ROOT / "tests" / "helpers" / "rebuilding.py"
+IMAGES, STEP = 24, 4
 _KILLED = -9
 
 
-def _generation_read(output: str) -> int:
+def _alter(source: Path, generation: int) -> None:
+    """Changes the source to its state in a generation."""
+    for number in range(IMAGES):
+        if generation == 0 or number % STEP == generation % STEP:
+            path = source / f"class{number % 2}" / f"{number:03d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (number, generation, 255 - number)).save(path)
+
+
+def _generation_read(output: Path) -> int:
     """Reads all records of the latest version; returns the generation of all of them."""
-    records = Records(pin(output), "train")
-    values = [records[number] for number in range(len(records))]
-    pictures = [np.frombuffer(value["image/encoded"], np.uint8).reshape(8, 8, 3) for value in values]
-    found = dict(read_color(tuple(int(value) for value in picture[0, 0])) for picture in pictures)
-    assert len(pictures) == len(found) == IMAGES
-    assert all((picture == picture[0, 0]).all() for picture in pictures)
-    newest = max(found.values())
-    assert found == {number: generation_of(number, newest) for number in range(IMAGES)}
+    pixels = [np.frombuffer(record["image/encoded"], np.uint8) for record in Records(pin(output), "train")]
+    pictures = np.reshape(pixels, (IMAGES, 64, 3)).astype(int)
+    assert (pictures == pictures[:, :1]).all()
+    numbers, generations, rest = pictures[:, 0].T
+    assert (rest == 255 - numbers).all() and sorted(numbers) == [*range(IMAGES)]
+    newest: int = generations.max()
+    assert (generations == np.maximum(newest - (newest - numbers) % STEP, 0)).all()
     return newest
 
 
-def _kill_and_read(folder: Path, generations: int, seed: int) -> tuple[list[int], list[int]]:
-    """Returns how each run ended, and which generations were read in between."""
-    command = [sys.executable, str(SCRIPT), str(folder), str(generations), str(seed)]
-    errors = folder / "errors.txt"
-    read: list[int] = []
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
-    with (
-        errors.open("w") as stderr,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment) as job,
-    ):
-        while not (folder / "ready").exists() and job.poll() is None:
-            time.sleep(0.05)
-        while job.poll() is None:
-            if (folder / "ready").exists():
-                read.append(_generation_read(str(folder / "out")))
-            time.sleep(0.05)
-        ends = json.loads(job.communicate()[0] or "[]")
-    assert job.returncode == 0, errors.read_text()
-    return ends, read
-
-
 def _check(folder: Path, generations: int, seed: int) -> None:
-    ends, read = _kill_and_read(folder, generations, seed)
-    output = str(folder / "out")
-    assert ends[0] == ends[-1] == 0, (folder / "errors.txt").read_text()
+    source, output, log = (folder / name for name in ("source", "out", "log"))
+    settings: dict[str, Any] = {
+        "input": source, "output": output, "shards": 6, "image_format": "raw", "resize": 8,
+        "resample": "nearest",
+    }  # fmt: skip
+    read = list[int]()
+
+    def run(kill_after: float = 120.0) -> int:
+        """Rebuilds in another process, and reads meanwhile; returns how that process ended."""
+        process = start(log, "rebuild", *(f"--{name}={value}" for name, value in settings.items()))
+        timer = threading.Timer(kill_after, process.kill)
+        timer.start()
+        while process.exitcode is None:
+            if (output / LATEST_JSON).exists():
+                read.append(_generation_read(output))
+            process.join(0.05)
+        timer.cancel()
+        return int(process.exitcode)
+
+    run_forked(log, "--version")  # starts the server from which all runs are forked
+    _alter(source, 0)
+    began = time.monotonic()
+    ends = [run()]
+    duration = time.monotonic() - began
+    chance = random.Random(seed)
+    for generation in range(1, generations + 1):
+        _alter(source, generation)
+        ends.append(run(chance.uniform(0, duration * 1.2)))
+    ends.append(run())
+    assert ends[0] == ends[-1] == 0, Path(f"{log}.err").read_text()
     assert set(ends) == {0, _KILLED}
     assert read == sorted(read) and len(set(read)) > 1
     assert _generation_read(output) == generations
-    records = list_versions(output)
-    assert {record.state for record in records} == {VersionState.PUBLISHED}
-    assert not (folder / "out" / LEASE_JSON).exists()
+    assert {record.state for record in list_versions(str(output))} == {VersionState.PUBLISHED}
+    assert not (output / LEASE_JSON).exists()
     assert validate(output).sound
-    assert not rebuild(**job_of(folder)).changed
+    assert not rebuild(**settings).changed
 
 
 def test_readers_never_notice_that_rebuilds_are_killed(tmp_path: Path) -> None:
