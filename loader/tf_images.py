@@ -63,6 +63,7 @@ class Picture:
         self._stored = (height, width, channels)
         #: Transparent pixels of kept originals become white.
         self._translucent = channels is None and dataset.plan.settings["image_format"] == "keep"
+        self._damaged_too = dataset.plan.settings.get("damaged") == "keep"
         self._is_tensor = encoded.holds_pixels
         #: Size to resize images to; None if that is never needed.
         self._target = size if self._stored[:2] != size else None
@@ -181,10 +182,16 @@ class Picture:
     def _jpeg_at(self, value: tf.Tensor, ratio: int) -> tf.Tensor:
         """Returns a JPEG's pixels, decoded at 1/ratio.
 
-        At 1, the pixels are those of `Records`, `parse.py` and Pillow. TensorFlow's default differs by up
-        to 17 levels, and is not faster.
+        At 1, the pixels are those of `Records`, `parse.py` and Pillow, except for those that a truncated JPEG
+        lacks. TensorFlow's default differs by up to 17 levels, and is not faster.
         """
-        return tf.io.decode_jpeg(value, self._channels, ratio, dct_method="INTEGER_ACCURATE")
+        return tf.io.decode_jpeg(
+            value,
+            self._channels,
+            ratio,
+            try_recover_truncated=self._damaged_too,
+            dct_method="INTEGER_ACCURATE",
+        )
 
     def _bare_shape(self, features: Mapping[str, tf.Tensor]) -> list[int] | tf.Tensor:
         """Returns the stored shape of bare pixels."""

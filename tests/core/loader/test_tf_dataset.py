@@ -341,6 +341,16 @@ def test_transparent_pixels_are_white(photos: Path, tmp_path: Path, only: str) -
     assert next(iter(loader.load(directory, image_size=8)))[0].shape[1:] == [8, 8, 3]
 
 
+def test_a_truncated_jpeg_of_damaged_keep_is_loaded(photos: Path, tmp_path: Path) -> None:
+    with Image.open(next((photos / "birds").glob("*.jpg"))) as photo:
+        data = file_of(photo, "JPEG")
+    records = [{"image": [data[: len(data) * 3 // 4]], "label": [0]}]
+    directory, _ = made(tmp_path / "out", (IMAGE, LABEL), records, damaged="keep")
+    ((image, _),) = examples(directory)
+    # Its lower rows are missing.
+    assert np.array_equal(Records(directory).image(0)[:20], image[:20])
+
+
 def test_pictures_above_pillows_limit_are_not_damage(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = next((photos / "birds").glob("*.jpg")).read_bytes()
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
