@@ -48,7 +48,7 @@ class PublishResult(NamedTuple):
       left: The version that they got before; empty if it is the same, or there was none.
       accepted: Names of the accepted refusals or gates.
       acceptance: Who accepted the refusals, when and why; None if nothing had to be accepted.
-      warning: A problem that did not stop the command; empty for none.
+      warning: A problem that did not stop the command, or an option without an effect; empty for none.
     """
 
     output: str
@@ -118,15 +118,18 @@ def publish(
         if not switch_pointer(output, Pointer(name, fingerprint, time.time(), previous), tag):
             raise moved_meanwhile(output)
     # After the switch, so that the same command can repeat everything if it is interrupted before.
-    acceptance = None
-    if record.state is VersionState.REFUSED:
+    acceptance, unused = None, ""
+    if record.state is not VersionState.REFUSED:
+        unused = f"--accept has no effect, because version {name} is not refused" if names else ""
+    else:
         if names:
             acceptance = Acceptance(tuple(names), this_account(), round(time.time(), 3), reason.strip())
         acceptances = (*record.acceptances, *([acceptance] if acceptance else ()))
         published = replace(record, state=VersionState.PUBLISHED, accepted=accepted, acceptances=acceptances)
         write_version_record(output, published)
     left = "" if current == name else current
-    return PublishResult(output, name, left, accepted, acceptance, redraw_index(output))
+    warning = "; ".join(filter(None, (unused, redraw_index(output))))
+    return PublishResult(output, name, left, accepted, acceptance, warning)
 
 
 def this_account() -> str:
@@ -169,11 +172,11 @@ def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple
                 f"--accept {printable(word)}: no gate refused {printable(place)} for that reason"
                 + (hint or f"; {reason}.")
             )
-    if not errors:
+    if record.state is not VersionState.REFUSED:
         return record.accepted
     accepted = tuple(dict.fromkeys((*record.accepted, *names)))
     still = [refusal for refusal in errors if not is_accepted(refusal, accepted)]
-    if not still or record.state is not VersionState.REFUSED:
+    if not still:
         return accepted
     text = "; ".join(refusal.message.rstrip(".") for refusal in still[:_SHOWN])
     more = f"; and {len(still) - _SHOWN} more" if len(still) > _SHOWN else ""

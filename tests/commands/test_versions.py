@@ -331,6 +331,9 @@ def test_refusals_can_be_accepted(refused: Path, accept: str | list[str]) -> Non
     assert publish(f"{refused}@{V4}", accept=accept)[:3] == (str(refused), V4, V3)
     assert state_of(refused, V4) == "published"
     assert publish(f"{refused}@{V4}").left == "", "done again, nothing happens"
+    again = publish(f"{refused}@{V4}", accept="bad_images", reason="too late")
+    assert again.acceptance is None and "bad_images" not in again.accepted
+    assert again.warning == f"--accept has no effect, because version {V4} is not refused"
 
 
 def test_the_person_and_reason_of_an_acceptance_are_recorded_and_shown(capfd: Capture, refused: Path) -> None:
