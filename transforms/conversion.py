@@ -118,7 +118,7 @@ def CommitDataset(
     job: ConversionSpec,
     forecast: beam.PCollection,
     verified: Validated,
-    hold: beam.pvalue.AsSingleton | None = None,
+    hold: beam.pvalue.AsSingleton,
 ) -> beam.PCollection:
     """Commits a dataset. `PCollection[ShardResult] -> PCollection[outcome]`.
 
@@ -127,7 +127,7 @@ def CommitDataset(
       job: The conversion.
       forecast: PCollection of the one Forecast.
       verified: Results of checking the shards.
-      hold: Side input of the lease. None to use the job's own lease.
+      hold: Side input of the lease.
     """
     return (
         results.pipeline
@@ -141,7 +141,7 @@ def CommitDataset(
             beam.pvalue.AsList(verified.checks) if verified.checks is not None else [],
             beam.pvalue.AsIter(verified.findings),
             added_statistics(verified.statistics),
-            hold or job.hold,
+            hold,
         )
     )  # outcome
 

@@ -147,7 +147,7 @@ def _mark(batch: EncodedRefs, copies: Mapping[str, str]) -> EncodedRefs:
 
 @composite
 def DedupeNear(
-    batches: beam.PCollection, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str] = ()
+    batches: beam.PCollection, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str]
 ) -> beam.PCollection:
     """Marks images that look like a larger one. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
 

@@ -39,7 +39,7 @@ def SalvageDataset(
     job: SalvageJob,
     schema: beam.PCollection,
     dataset: Dataset | None,
-    hold: HeldLease | beam.pvalue.AsSingleton | None = None,
+    hold: HeldLease | beam.pvalue.AsSingleton | None,
 ) -> beam.PCollection:
     """Saves every shard, then commits. `PCollection[SalvageTask] -> PCollection[outcome]`.
 
