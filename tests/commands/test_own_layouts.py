@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import zipfile
 from collections.abc import Callable
@@ -13,9 +12,9 @@ import numpy as np
 import pytest
 from helpers.fewer_imports import late
 from helpers.hostile import run
-from helpers.listing import listed
+from helpers.listing import Listed, listed
+from helpers.manifests import write_csv, write_jsonl
 from helpers.repository import PHOTOS
-from helpers.tensorflow_records import read_records
 from PIL import Image
 
 from shardwright import loader
@@ -27,7 +26,6 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.layouts import layouts
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.rebuild import rebuild
-from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -49,42 +47,32 @@ features:
   rows: {column: rows, type: float, shape: [null, 2]}
   exact: {column: exact, type: double, tensor: true}
 """
+SHOP = inline_layout(parse_layout_file(LAYOUT, "shop.yaml"))
 GOOD = {"price": 0.5, "note": "x", "grid": [[1, 2], [3, 4]], "rows": [[1, 2], [3, 4], [5, 6]], "exact": 0.1}
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Callable[..., ConvertResult]:
-    """Converts rows of a manifest with the layout above."""
-    (tmp_path / "shop.yaml").write_text(LAYOUT)
-    pictures = tmp_path / "pictures"
-    pictures.mkdir()
+def put_rows(tmp_path: Path) -> Callable[[list[dict[str, Any]]], Path]:
+    """Writes a manifest with rows for pictures of different sizes."""
     for i in range(8):
-        Image.new("RGB", (4 + i, 3), (20 * i, 0, 0)).save(pictures / f"{i}.png")
+        Image.new("RGB", (4 + i, 3), (20 * i, 0, 0)).save(tmp_path / f"{i}.png")
 
-    def run(rows: list[dict[str, Any]], **more: Any) -> ConvertResult:
-        manifest = tmp_path / "rows.jsonl"
+    def put(rows: list[dict[str, Any]]) -> Path:
         full = [{"image": f"{i}.png", "label": "ab"[i % 2], **row} for i, row in enumerate(rows)]
-        manifest.write_text("".join(json.dumps(row) + "\n" for row in full))
-        values = {
-            "input": manifest, "image_root": pictures, "output": tmp_path / "out", "verify": "full",
-            "max_bad_fraction": 1, **more,
-        }  # fmt: skip
-        return convert(layout=tmp_path / "shop.yaml", **values)
+        return write_jsonl(tmp_path / "rows.jsonl", full)
 
-    return run
+    return put
 
 
-def records(made: ConvertResult) -> dict[int, Any]:
-    """Returns the features of each record, in the order of the pictures' numbers."""
-    files = [Path(made.path) / shard.file for shard in made.dataset.splits["train"]]
-    parsed = [tf.train.Example.FromString(data) for data in read_records(files)]
-    return {
-        example.features.feature["width"].int64_list.value[0] - 4: example.features.feature
-        for example in parsed
-    }
+PutRows = Callable[[list[dict[str, Any]]], Path]
 
 
-def test_columns_of_every_shape_are_stored(shop: Callable[..., ConvertResult]) -> None:
+def bad_rows(found: Listed) -> dict[str, str]:
+    """Returns the messages about rows, some of which are found when a record is built."""
+    return {key: entry.message for key, entry in found.entries().items() if entry.reason == "BAD_ROW"}
+
+
+def test_columns_of_every_shape_are_stored(put_rows: PutRows) -> None:
     flat = {**GOOD, "grid": [1, 2, 3, 4], "rows": []}
     lacking = {name: value for name, value in GOOD.items() if name not in ("price", "note")}
     bad = [
@@ -94,61 +82,60 @@ def test_columns_of_every_shape_are_stored(shop: Callable[..., ConvertResult]) -
         {**GOOD, "rows": [1, 2, 3]},
         {**GOOD, "exact": None},
     ]
-    made = shop([GOOD, flat, lacking, *bad])
-    found = records(made)
-    assert sorted(found) == [0, 1, 2]
-    for number, features in found.items():
+    found = listed(put_rows([GOOD, flat, lacking, *bad]), SHOP)
+    records = found.records()
+    assert sorted(records) == ["0.png", "1.png", "2.png"]
+    for key, record in records.items():
+        features = record.features.feature
         grid = tf.io.parse_tensor(features["grid"].bytes_list.value[0], tf.int32)
         assert grid.numpy().tolist() == [[1, 2], [3, 4]]
         assert tf.io.parse_tensor(features["exact"].bytes_list.value[0], tf.float64).numpy() == 0.1
-        assert list(features["rows"].float_list.value) == ([] if number == 1 else [1, 2, 3, 4, 5, 6])
-        assert ("cost" in features, "note" in features) == (number != 2, number != 2)
-    lines = (Path(made.path) / "quarantine.jsonl").read_text().splitlines()
-    reasons = {Path(line["key"]).name: (line["reason"], line["message"]) for line in map(json.loads, lines)}
-    assert {reason for reason, _ in reasons.values()} == {"BAD_ROW"}
-    assert "does not have the shape 2 x 2" in reasons["3.png"][1]
-    assert "does not have the shape 2 x 2" in reasons["4.png"][1]
-    assert "does not have the shape any x 2" in reasons["5.png"][1]
-    assert "has 3 values, not any x 2" in reasons["6.png"][1]
-    assert "exact is empty" in reasons["7.png"][1]
+        assert list(features["rows"].float_list.value) == ([] if key == "1.png" else [1, 2, 3, 4, 5, 6])
+        assert ("cost" in features, "note" in features) == (key != "2.png", key != "2.png")
+    messages = bad_rows(found)
+    assert "does not have the shape 2 x 2" in messages["3.png"]
+    assert "does not have the shape 2 x 2" in messages["4.png"]
+    assert "does not have the shape any x 2" in messages["5.png"]
+    assert "has 3 values, not any x 2" in messages["6.png"]
+    assert "exact is empty" in messages["7.png"]
 
 
-def test_cells_of_a_csv_are_in_row_order(shop: Callable[..., ConvertResult], tmp_path: Path) -> None:
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(
-            [["image", "label", "price", "note", "grid", "rows", "exact"],
-             ["0.png", "a", "", "", "1|2|3|4", "1|2|3|4", "0.1"],
-             ["1.png", "b", "2", "n", "1|2|3", "", "0.1"]]
-        )  # fmt: skip
-    made = shop([], input=tmp_path / "rows.csv", label_separator="|")
-    features = records(made)[0]
-    assert tf.io.parse_tensor(features["grid"].bytes_list.value[0], tf.int32).numpy().tolist() == [
-        [1, 2],
-        [3, 4],
-    ]
+@pytest.mark.usefixtures("put_rows")
+def test_cells_of_a_csv_are_in_row_order(tmp_path: Path) -> None:
+    rows = write_csv(
+        tmp_path / "rows.csv",
+        [["image", "label", "price", "note", "grid", "rows", "exact"],
+         ["0.png", "a", "", "", "1|2|3|4", "1|2|3|4", "0.1"],
+         ["1.png", "b", "2", "n", "1|2|3", "", "0.1"]],
+    )  # fmt: skip
+    found = listed(rows, SHOP, label_separator="|")
+    assert bad_rows(found).keys() == {"1.png"}
+    features = found.records()["0.png"].features.feature
+    grid = tf.io.parse_tensor(features["grid"].bytes_list.value[0], tf.int32).numpy()
+    assert grid.tolist() == [[1, 2], [3, 4]]
     assert list(features["rows"].float_list.value) == [1, 2, 3, 4]
     assert "cost" not in features and "note" not in features
-    assert made.dataset.ledger["quarantined"] == 1
 
 
-def test_a_missing_column_is_named(shop: Callable[..., ConvertResult]) -> None:
+def test_a_missing_column_is_named(put_rows: PutRows) -> None:
+    rows = put_rows([{name: value for name, value in GOOD.items() if name != "exact"}])
     with pytest.raises(UsageError, match=r"--layout shop, column exact: .*has no such column"):
-        shop([{name: value for name, value in GOOD.items() if name != "exact"}])
+        listed(rows, SHOP)
 
 
 def test_the_layout_is_carried_and_shown_with_its_name(
-    shop: Callable[..., ConvertResult], tmp_path: Path, capsys: Capture
+    put_rows: PutRows, tmp_path: Path, capsys: Capture
 ) -> None:
-    made = shop([GOOD, GOOD])
-    document = json.loads((Path(made.path) / "dataset.json").read_text())
+    rows, out, again = put_rows([GOOD, GOOD]), str(tmp_path / "out"), str(tmp_path / "again")
+    (tmp_path / "shop.yaml").write_text(LAYOUT)
+    convert(input=rows, output=out, layout=tmp_path / "shop.yaml")
+    document = json.loads((tmp_path / "out" / "dataset.json").read_text())
     assert document["layout"] == document["settings"]["layout"]["name"] == "shop"
     assert document["settings"] == document["plan"]["settings"]
     (tmp_path / "shop.yaml").unlink()  # the file is not needed any more
-    common = ["--input", str(tmp_path / "rows.jsonl"), "--image_root", str(tmp_path / "pictures")]
     capsys.readouterr()
-    assert main(["plan", *common, "--plan_from", made.path]) == 0
-    again = str(tmp_path / "again")
-    assert main(["convert", *common, "--output", again, "--plan_from", made.path]) == 0
+    assert main(["plan", str(rows), "--plan_from", out]) == 0
+    assert main(["convert", str(rows), again, "--plan_from", out]) == 0
     stored = json.loads((tmp_path / "again" / "dataset.json").read_text())
     assert (stored["features"], stored["fingerprint"]) == (document["features"], document["fingerprint"])
     assert main(["inspect", again]) == 0
@@ -411,5 +398,3 @@ def test_rebuilds_need_no_classes(tmp_path: Path) -> None:
     second = rebuild(**given)
     stored = json.loads((Path(second.path) / "dataset.json").read_text())
     assert first.changed and second.changed and stored["ledger"]["written"] == 4
-    names, without = ({spec.name for spec in LAYOUTS[name].features} for name in ("classification", "images"))
-    assert names - without == {"image/class/label", "image/class/text"} and without < names
