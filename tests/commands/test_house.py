@@ -31,69 +31,58 @@ def test_the_source_distribution_holds_every_module(tmp_path: Path) -> None:
     assert {f"{room}/py.typed" for room in ROOMS} <= names
 
 
-#: Runs commands that need no Beam in one process, which would keep it.
-_WITHOUT_BEAM = """
-import sys
+#: Runs commands in one process: first those that need no Beam, because the process would keep it.
+_PROGRAM = """
+import runpy, sys
+import shardwright
+assert not {"apache_beam", "tensorflow", "numpy", "PIL"} & set(sys.modules)
 from shardwright.pipelines.cli import COMMANDS, main
-dataset, images, folder = sys.argv[1:]
-assert main(["layouts", "raw"]) == 0 and "numpy" not in sys.modules
-for line, code in (
-    (["--help"], 0), (["--version"], 0), *(([name, "--help"], 0) for name in COMMANDS),
-    (["completion", "bash"], 0), (["layouts"], 0), (["report", dataset], 0),
-    (["inspect", dataset, "--contact_sheet", f"{folder}/sheet.png"], 0), (["diff", dataset, dataset], 0),
-    (["versions", dataset], 2), (["rollback", dataset], 2),
-    (["convert", images, f"{folder}/no", "--resize=x"], 2), (["convert", f"{folder}/none", f"{folder}/o"], 2),
-    (["init", images, f"{folder}/pets", "--file", f"{folder}/job.yaml"], 0),
-):
+
+def run(*line, code=0, command=main):
+    sys.argv[1:] = line
     try:
-        ended = main(line)
+        ended = command([*line])
     except SystemExit as end:
         ended = end.code or 0
     assert ended == code, line
-    assert not {"apache_beam", "google.cloud.storage", "grpc", "tensorflow"} & set(sys.modules), line
-"""
-#: Converts with `python -m shardwright.pipelines.convert` and runs other commands, in one process.
-_PROGRAM = """
-import runpy, sys
-from shardwright.pipelines.cli import main
-images, output = sys.argv[1:]
 
-def convert():
-    try:
-        runpy.run_module("shardwright.pipelines.convert", run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        return ended.code or 0
+def convert(line):
+    runpy.run_module("shardwright.pipelines.convert", run_name="__main__", alter_sys=True)
 
-for run, line in (
-    (convert, [images, output, "--resize=32"]), (main, ["validate", output]),
-    (main, ["plan", "--input", images]), (main, ["inspect", output]),
+run("layouts", "raw")
+assert "numpy" not in sys.modules
+for line, code in (
+    (["--help"], 0), (["--version"], 0), *(([name, "--help"], 0) for name in COMMANDS),
+    (["completion", "bash"], 0), (["layouts"], 0), (["report", "made"], 0),
+    (["inspect", "made", "--contact_sheet", "sheet.png"], 0), (["diff", "made", "made"], 0),
+    (["versions", "made"], 2), (["rollback", "made"], 2),
+    (["convert", "in", "no", "--resize=x"], 2), (["convert", "none", "o"], 2),
+    (["init", "in", "pets", "--file", "job.yaml"], 0),
 ):
-    sys.argv[1:] = line
-    assert run() == 0, line
+    run(*line, code=code)
+    assert not {"apache_beam", "google.cloud.storage", "grpc", "tensorflow"} & set(sys.modules), line
+run("in", "out", "--resize=32", command=convert)
+for line in (["validate", "out"], ["plan", "--input", "in"], ["inspect", "out"]):
+    run(*line)
 assert "apache_beam" in sys.modules
-assert "tensorflow" not in sys.modules, "tensorflow was imported"
+assert "tensorflow" not in sys.modules
 """
 
 
-def test_commands_that_run_no_job_need_no_beam(tmp_path: Path) -> None:
-    images = make_tree(tmp_path / "in", 4)
-    shardwright.convert(input=images, output=tmp_path / "out")
-    command = [sys.executable, "-c", _WITHOUT_BEAM, str(tmp_path / "out"), str(images), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("usage: ") == len(COMMANDS) + 1
-    assert (tmp_path / "sheet.png").exists()
-
-
-def test_commands_import_no_tensorflow_and_no_user_modules_of_the_same_names_as_ours(tmp_path: Path) -> None:
+def test_commands_import_only_what_they_need_and_no_user_modules_of_the_same_names_as_ours(
+    tmp_path: Path,
+) -> None:
+    """Only those with a job need Beam, and none needs TensorFlow."""
+    shardwright.convert(input=make_tree(tmp_path / "in"), output=tmp_path / "made")
     (tmp_path / "transforms.py").write_text("raise SystemExit('the wrong transforms')")
     (tmp_path / "schemas").mkdir()
     (tmp_path / "schemas" / "__init__.py").write_text("raise SystemExit('the wrong schemas')")
     (tmp_path / "pipelines.py").write_text("raise SystemExit('the wrong pipelines')")
-    make_tree(tmp_path / "in", 6)
-    command = [sys.executable, "-c", _PROGRAM, "in", "out"]
+    command = [sys.executable, "-c", _PROGRAM]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("usage: ") == len(COMMANDS) + 1
+    assert (tmp_path / "sheet.png").exists()
 
 
 _HERE = Path(__file__).parents[2] / "benchmarks"
