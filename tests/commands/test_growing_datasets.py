@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 from helpers.fewer_imports import late
 from helpers.from_nothing import begin
-from helpers.hostile import shard_hashes
-from helpers.repository import PHOTOS
+from helpers.hostile import picture, shard_hashes
+from helpers.trees import put_files
 from PIL import Image
 
 from shardwright.pipelines.cli import main
@@ -28,7 +27,6 @@ from shardwright.schemas.ledger import load_ledger
 
 tf = late("tensorflow")
 
-PICTURES = sorted((PHOTOS / "fruit").glob("*"))
 #: The classes of each build: the second lacks one and has new ones in several places.
 BUILDS = (
     {"dog": 2, "cat": 1, "10": 1},
@@ -50,12 +48,8 @@ def ids_in_records(dataset: Path) -> dict[str, set[tuple[int, ...]]]:
 
 def build(folder: Path, number: int, **settings: Any) -> ConvertResult:
     """Converts the tree of one of the builds, which continues the previous build."""
-    pictures = iter(PICTURES)
-    for name, count in BUILDS[number].items():
-        (folder / f"in{number}" / name).mkdir(parents=True)
-        for _ in range(count):
-            picture = next(pictures)
-            shutil.copy(picture, folder / f"in{number}" / name / picture.name)
+    names = [f"{name}/{i}.png" for name, count in BUILDS[number].items() for i in range(count)]
+    put_files(folder / f"in{number}", {name: picture(seed) for seed, name in enumerate(names)})
     carried = {"plan_from": str(folder / f"out{number - 1}")} if number else {}
     values = {"input": str(folder / f"in{number}"), "output": str(folder / f"out{number}"), "resize": 16}
     return convert(**{**values, **carried, **settings})

@@ -48,11 +48,10 @@ def rebuilt(first: Path, tmp_path: Path) -> Rebuilt:
 
 
 def test_settings_of_pixels_convert_everything_and_others_nothing(rebuilt: Rebuilt) -> None:
-    assert work(rebuilt, compared=False, resize="8", image_format="jpeg") == (0, 0, 8)
-    assert work(rebuilt, compared=False, quality=50, splits="train=0.5,test=0.5") == (0, 0, 8)
+    pixels = {"resize": "8", "image_format": "jpeg", "quality": 50}
+    assert work(rebuilt, compared=False, **pixels) == (0, 0, 8)
     others = {"splits": "train=0.6,test=0.4", "compression": "gzip", "shards": "", "shard_size": "1kB"}
     assert work(rebuilt, **others) == (0, 8, 0)
-    assert unchanged(rebuilt, verify="none", max_bad_fraction=0.5)
 
 
 @pytest.mark.slow
@@ -140,7 +139,7 @@ def test_hidden_changes_are_found_by_the_change_time(rebuilt: Rebuilt) -> None:
     alter_in_secret(paths[0], other_pixels(paths[0]))
     paths[1].with_name("new.bmp").write_bytes(picture(60, "BMP", 8))  # its shard differs in any case
     assert work(rebuilt, shards="1") == (0, 7, 2)
-    assert unchanged(rebuilt) and unchanged(rebuilt, verify_sources=True)
+    assert unchanged(rebuilt)
 
 
 @pytest.mark.parametrize("state", ["unknown", pytest.param("known", marks=pytest.mark.slow)])

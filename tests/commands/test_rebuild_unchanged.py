@@ -33,6 +33,7 @@ from shardwright.core.versions import read_pointer
 from shardwright.pipelines import rebuild as pipeline
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
+from shardwright.pipelines.run import run_pipeline
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.version import INPUT_JSON, InputState
 
@@ -345,13 +346,13 @@ def test_hooks_and_notes_are_those_of_a_whole_rebuild(
     from shardwright.pipelines.cli import main
 
     outputs = []
-    assert main(["rebuild", "job.yaml", "--dedupe", "exact", "--label_depth", "1"]) == 0
     capfd.readouterr()
-    for early in (True, False):
-        if not early:
-            (Path("out") / INPUT_JSON).unlink()
-        assert main(["rebuild", "job.yaml", "--dedupe", "exact", "--label_depth", "1"]) == 0
+    for run in (_whole, run_pipeline):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pipeline, "run_pipeline", run)
+            assert main(["rebuild", "job.yaml"]) == 0
         outputs.append(sorted(capfd.readouterr().err.splitlines()))  # another thread shows what was found
+        (Path("out") / INPUT_JSON).unlink()
     assert Path("told").read_text().split() == ["no_change"] * 2
     assert outputs[0] == outputs[1]
 

@@ -120,12 +120,15 @@ def test_no_command_overwrites_versions(
 ) -> None:
     tree = datasets[0].parent / "in6"
     before = sorted(path.relative_to(out) for path in out.rglob("*"))
-    for options in ((), ("--overwrite",), ("--resume",)):
-        done = run(capfd, "convert", "--input", tree, "--output", out, *options)
-        assert "holds versions" in sentence_of(done, 2)
+    for command in ("convert", "convert --overwrite", "convert --resume", "rebuild"):
+        argv = (*command.split(), "--input", tree, "--output")
+        if command != "rebuild":
+            assert "holds versions" in sentence_of(run(capfd, *argv, out), 2)
         for version in (f"{out}@{V1}", f"{out}@{V4}", f"{out}/versions/{V1}", f"{out}/versions/{V1}/"):
-            done = run(capfd, "convert", "--input", tree, "--output", version, *options)
-            assert "only rebuilds write" in sentence_of(done, 2)
+            sentence = sentence_of(run(capfd, *argv, version), 2)
+            assert "only rebuilds write" in sentence and sentence.endswith(f"rebuild --output {out}.")
+    message = f"is the folder of the versions; name the directory above it, {out}."
+    assert sentence_of(run(capfd, *argv, f"{out}/versions"), 2).endswith(message)
     (out / "latest.json").unlink()
     done = run(capfd, "convert", "--input", tree, "--output", out, "--overwrite")
     assert "holds versions" in sentence_of(done, 2)

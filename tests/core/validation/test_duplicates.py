@@ -335,11 +335,6 @@ def test_a_source_in_two_classes_and_two_splits_is_reported_as_both() -> None:
     assert found == [(code, "key 1", "key 0") for code in ("LABEL_CONFLICT", "SPLIT_LEAKAGE")]
 
 
-def test_records_without_a_class_hide_no_conflict() -> None:
-    rows = [row(0), row(1, "train", "cat"), row(2), row(3, "train", "dog")]
-    assert found_in(*rows) == [("LABEL_CONFLICT", "key 3", "key 1")]
-
-
 def test_files_without_splits_are_compared_by_class() -> None:
     assert found_in(row(0, "", "cat"), row(1, "", "dog")) == [("LABEL_CONFLICT", "key 1", "key 0")]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.pictures import file_of
+from helpers.repository import PHOTOS
 from PIL import Image
 
 from shardwright.core.images.convert import ConvertedImage
@@ -250,9 +250,6 @@ def test_values_of_one_record_do_not_affect_the_next() -> None:
         }
         checked = checker.check(encode_example(features))
         assert (checked.problems, checked.classes) == ((), ("ab"[label],))
-
-
-PHOTOS = Path(__file__).resolve().parents[3] / "examples" / "photos"
 
 
 def jpegs() -> list[bytes]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import imagecodecs
 import numpy as np
 import pytest
+from helpers.deep_datasets import encoded
 from helpers.examples import examples
 from helpers.pictures import file_of
 from hypothesis import given, settings
@@ -235,20 +235,11 @@ def noise(dtype: str, channels: int, height: int = 6, width: int = 5) -> Array:
     return rng.integers(0, np.iinfo(dtype).max, (height, width, channels), dtype, endpoint=True)
 
 
-def png(pixels: Array) -> bytes:
-    return bytes(imagecodecs.png_encode(pixels if pixels.shape[2] > 1 else pixels[:, :, 0]))
-
-
-def raw(pixels: Array) -> bytes:
-    return pixels.astype(pixels.dtype.newbyteorder("<")).tobytes()
-
-
 def record(pixels: Array, stored: str, changed: Mapping[str, Any] | None = None) -> bytes:
     """Returns a record with the given samples, with some values changed; None leaves one out."""
-    encoded = png(pixels) if stored == "png" else raw(pixels)
     height, width, channels = pixels.shape
     values: dict[str, Any] = {
-        "image/encoded": encoded,
+        "image/encoded": encoded(pixels, stored),
         "image/filename": b"a.png",
         "image/format": stored.encode(),
         "image/height": height,
@@ -410,28 +401,28 @@ FLOATS[3, 4] = np.nan
 FLOATS[5, 6] = -np.inf
 
 
-@pytest.mark.parametrize("stored", [png, raw])
-def test_samples_of_16_bits_are_compared_in_8_bit_units(stored: Callable[[Array], bytes]) -> None:
-    one = stored(DEEP)
-    assert _alike(one, stored(DEEP + np.uint16(int(ALIKE * 257) - 2)), "uint16")
-    assert not _alike(one, stored(DEEP + np.uint16(int(ALIKE * 257) + 2)), "uint16")
-    assert not _alike(one, stored(DEEP[:-1]), "uint16")
+@pytest.mark.parametrize("stored", ["png", "raw"])
+def test_samples_of_16_bits_are_compared_in_8_bit_units(stored: str) -> None:
+    one = encoded(DEEP, stored)
+    assert _alike(one, encoded(DEEP + np.uint16(int(ALIKE * 257) - 2), stored), "uint16")
+    assert not _alike(one, encoded(DEEP + np.uint16(int(ALIKE * 257) + 2), stored), "uint16")
+    assert not _alike(one, encoded(DEEP[:-1], stored), "uint16")
 
 
 def test_a_changed_square_is_found() -> None:
     other = DEEP.copy()
     other[8:16, 8:16] += np.uint16(25 * 257)
-    assert not _alike(png(DEEP), png(other), "uint16")
+    assert not _alike(encoded(DEEP, "png"), encoded(other, "png"), "uint16")
 
 
 def test_floats_are_compared_by_the_range_of_the_image() -> None:
-    one, span = raw(FLOATS), np.ptp(FLOATS[np.isfinite(FLOATS)])
-    assert _alike(one, raw(FLOATS + np.float32(0.99 * ALIKE / 255 * span)), "float32")
-    assert not _alike(one, raw(FLOATS + np.float32(1.01 * ALIKE / 255 * span)), "float32")
-    nothing = raw(np.full((2, 2, 1), np.nan, np.float32))
+    one, span = encoded(FLOATS, "raw"), np.ptp(FLOATS[np.isfinite(FLOATS)])
+    assert _alike(one, encoded(FLOATS + np.float32(0.99 * ALIKE / 255 * span), "raw"), "float32")
+    assert not _alike(one, encoded(FLOATS + np.float32(1.01 * ALIKE / 255 * span), "raw"), "float32")
+    nothing = encoded(np.full((2, 2, 1), np.nan, np.float32), "raw")
     assert _alike(nothing, nothing, "float32")
     for place, value in (((0, 0), np.nan), ((3, 4), 1.0), ((5, 6), np.inf)):
         other = FLOATS.copy()
         other[place] = value
-        assert not _alike(one, raw(other), "float32")
+        assert not _alike(one, encoded(other, "raw"), "float32")
     assert not _alike(one, one[:-1], "float32")
