@@ -38,7 +38,7 @@ from helpers.hostile import (
     wait,
 )
 
-from shardwright.core import commit, lease, overwrite, storage
+from shardwright.core import lease, overwrite, storage
 from shardwright.core.commit import ConversionSpec, begin_conversion, remove_commit
 from shardwright.core.lease import HeldLease, Lease
 from shardwright.core.overwrite import staging_path
@@ -53,7 +53,6 @@ from shardwright.pipelines.salvage import build_salvage
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import load_ledger
 from shardwright.schemas.sidecars import SIDECARS
-from shardwright.transforms import conversion as commit_step
 
 Capture = pytest.CaptureFixture[str]
 #: Settings of the finished dataset, for the function and for the command line.
@@ -529,27 +528,6 @@ def test_a_worker_that_returns_after_the_end_removes_nothing(
     assert job.hold is not None
     with pytest.raises(EngineError, match="nobody has it now"):
         job.hold.check()
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("option", ["", "overwrite", "resume"])
-def test_a_commit_lists_the_dataset_once(
-    monkeypatch: pytest.MonkeyPatch, tree: Path, made: Path, option: str
-) -> None:
-    if not option:
-        shutil.rmtree(made)
-    listed: list[str] = []
-    original, real = commit.commit, storage.list_files
-
-    def counted(job: ConversionSpec, *args: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(commit, "swap", lambda *_: patch.undo() or overwrite.swap(job.output, job.hold))
-            patch.setattr(storage, "list_files", lambda path: listed.append(path) or real(path))
-            return original(job, *args)
-
-    monkeypatch.setattr(commit_step, "commit", counted)
-    convert(input=str(tree), output=str(made), **MADE, **({option: True} if option else {}))
-    assert len(listed) == 1
 
 
 @pytest.mark.parametrize(
