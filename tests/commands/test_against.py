@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +12,7 @@ import apache_beam as beam
 import pytest
 from helpers.annotation_sets.coco import put_coco
 from helpers.fewer_imports import late
+from helpers.manifests import write_csv
 from helpers.planting import written_lines
 from helpers.resealing import frame, read_shard
 
@@ -245,23 +245,16 @@ def test_without_ledgers_the_records_are_compared(copy: Path) -> None:
     assert [finding.message for finding in found] == ["no image of the source converts to it"]
 
 
-def list_csv(source: Path, target: Path) -> Path:
-    with target.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["path", "label", "split"])
-        for number, image in enumerate(sorted(source.rglob("*.*"))):
-            split = "test" if number % 3 == 0 else "train"
-            writer.writerow([image.relative_to(source), image.parent.name, split])
-    return target
-
-
 @pytest.fixture
 def source(photos: Path, tmp_path: Path) -> Path:
     return small_source(photos, tmp_path / "source", 4)
 
 
 def test_changed_classes_and_splits_in_a_manifest_are_reported(source: Path, tmp_path: Path) -> None:
-    manifest = list_csv(source, tmp_path / "list.csv")
+    rows: list[tuple[object, ...]] = [("path", "label", "split")]
+    for number, image in enumerate(sorted(source.rglob("*.*"))):
+        rows.append((image.relative_to(source), image.parent.name, "train" if number % 3 else "test"))
+    manifest = write_csv(tmp_path / "list.csv", rows)
     options = {"image_root": str(source)}
     convert(input=str(manifest), output=str(tmp_path / "out"), resize=32, **options)
     message = r"made with --image_root .*give --image_root together with --against"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.hostile import make_tree
 from helpers.memory import traced_memory
 from helpers.resealing import read_ledger, write_ledger
-from PIL import Image
 
 from shardwright.core.report.pages import with_page_digest
 from shardwright.core.shards.finish import ShardPlace
@@ -247,13 +247,9 @@ def test_a_document_that_readers_understand_differently_is_reported(
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset with one shard of 120 small photos."""
+    """A dataset with one shard of 120 small pictures."""
     root = tmp_path_factory.mktemp("many")
-    for number in range(120):
-        (root / "in" / f"class{number % 3}").mkdir(parents=True, exist_ok=True)
-        picture = Image.new("RGB", (24, 24), (2 * number, 90, 30))
-        picture.save(root / "in" / f"class{number % 3}" / f"{number:03}.jpg")
-    convert(input=str(root / "in"), output=str(root / "out"), verify="none")
+    convert(input=str(make_tree(root / "in", 120)), output=str(root / "out"), verify="none")
     return root / "out"
 
 
@@ -291,16 +287,13 @@ BAD = 4
 
 
 @pytest.fixture(scope="module")
-def bad(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset with bad images in both of its shards, if their hashes allow it."""
     root = tmp_path_factory.mktemp("bad")
-    source = root / "in" / "birds"
-    source.mkdir(parents=True)
-    for number, photo in enumerate(sorted(photos.glob("*/*.jpg"))[:6]):
-        (source / f"{number}.jpg").write_bytes(photo.read_bytes())
+    source = make_tree(root / "in", 6, ["birds"])
     for number in range(BAD):
-        (source / f"bad{number}.jpg").write_bytes(b"no image")
-    convert(input=str(source.parent), output=str(root / "out"), resize="16", shards=2, max_bad_fraction=0.9)
+        (source / "birds" / f"bad{number}.jpg").write_bytes(b"no image")
+    convert(input=str(source), output=str(root / "out"), shards=2, max_bad_fraction=0.9)
     return root / "out"
 
 

@@ -21,7 +21,6 @@ from shardwright.core.validation.duplicates import (
     ComparedRecord,
     EqualPictures,
     bucket_rows,
-    buckets_of_rows,
     compare_bucket,
     in_conflict,
     link_pictures,
@@ -292,13 +291,6 @@ def test_any_number_of_buckets_gives_the_same_findings(shards: list, keys: bool)
     known = [row.key for one in rows for row in one if row.key is not None]
     duplicates = sum(one.code == "DUPLICATE_KEY" for one in found)
     assert duplicates == (len(known) - len(set(known)) if keys else 0)
-
-
-@pytest.mark.parametrize(
-    ("count", "buckets"), [(0, 1), (50_000, 1), (50_001, 2), (10**6, 20), (10**10, 4096)]
-)
-def test_buckets_are_as_many_as_the_rows_need(count: int, buckets: int) -> None:
-    assert buckets_of_rows(count) == buckets
 
 
 def test_shards_of_unknown_size_get_a_bucket_each() -> None:
