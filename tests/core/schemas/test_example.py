@@ -98,7 +98,6 @@ def test_features_are_sorted_by_the_bytes_of_their_names() -> None:
 
 
 def test_numpy_values_are_written_as_plain_numbers() -> None:
-    np = pytest.importorskip("numpy")
     features = {"i": Feature(INT64, np.array([3, -4])), "f": Feature(FLOAT, np.float32([0.1, 2]))}
     plain = {"i": Feature(INT64, [3, -4]), "f": Feature(FLOAT, [np.float32(0.1), 2.0])}
     assert encode_example(features) == encode_example(plain)

@@ -132,30 +132,6 @@ def test_a_serialized_tensor_has_the_declared_shape_even_if_absent(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_is_parsed_with_and_without_optional_features(layout: str) -> None:
-    features = LAYOUTS[layout].features
-    spec = {name: as_tensorflow(parsing) for name, parsing in parsing_spec(features).items()}
-    assert list(spec) == [feature.name for feature in features]
-    full, least = {}, {}
-    for feature in features:
-        count = feature.length or 2 * (feature.shape[-1] or 1)
-        full[feature.name] = (feature.type, values_for(feature.type, count))
-        if not feature.optional:
-            least[feature.name] = (feature.type, values_for(feature.type, feature.length or 0))
-    for record in (full, least):
-        parsed = tf.io.parse_single_example(example_of(record), spec)
-        for feature in features:
-            read = parsed[feature.name].numpy()
-            _, found = record.get(feature.name, (None, None))
-            if found is None:
-                assert np.size(read) == 0 or (read == b"" and feature.shape == ())
-            else:
-                assert np.ravel(read).tolist() == found
-    batch = tf.io.parse_example([example_of(full), example_of(least)], spec)
-    assert all(len(tensor) == 2 for tensor in batch.values())
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_source_for_copying_gives_the_same_table(layout: str) -> None:
     features = (
         *LAYOUTS[layout].features,

@@ -93,16 +93,16 @@ def test_the_worst_pair_of_a_class_is_shown() -> None:
 
 
 def test_random_splits_do_not_warn() -> None:
-    # 200 datasets with long-tailed classes: the rule allows two warnings, but the bound is far stricter.
+    # 100 datasets with long-tailed classes: the rule allows one warning, but the bound is far stricter.
     warned = 0
-    for seed in range(200):
+    for seed in range(100):
         draw = random.Random(seed)
         counts: dict[str, Counter[str]] = {"train": Counter(), "test": Counter(), "validation": Counter()}
         for _ in range(1_000):
             name = f"c{int(draw.paretovariate(0.5)) % 50}"
             counts[draw.choices(list(counts), (8, 1, 1))[0]][name] += 1
         warned += bool(balance_of(**counts).uneven)
-    assert warned <= 2
+    assert warned <= 1
 
 
 _COUNTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 10**6), max_size=6)
@@ -156,7 +156,7 @@ def test_every_table_and_file_has_that_order(capsys: Capture, tmp_path: Path) ->
         return [line[0] for line in lines if line[0] in wanted]
 
     by_hash = ["plan", str(tmp_path / "in" / "train"), "--splits", "test=0.3,train=0.4,validation=0.3"]
-    for command in (by_hash, ["plan", str(tmp_path / "in")], ["convert", str(tmp_path / "in"), out]):
+    for command in (by_hash, ["convert", str(tmp_path / "in"), out]):
         assert cli.main(command) == 0
         assert shown() == wanted
     assert cli.main(["inspect", out, "--records", "0"]) == 0

@@ -294,16 +294,6 @@ def test_wrong_declarations_are_refused(text: str) -> None:
         parse_extra_columns(text)
 
 
-@given(st.integers(), st.floats(width=32))
-def test_numbers_in_cells_are_kept_or_refused(whole: int, number: float) -> None:
-    assert same(column_values(FLOAT, repr(number), "|"), [number])
-    if -(2**63) <= whole < 2**63:
-        assert column_values(INT, str(whole), "|") == column_values(INT, whole, "|") == [whole]
-    else:
-        with pytest.raises(ValueError, match="is not a valid int64"):
-            column_values(INT, str(whole), "|")
-
-
 @pytest.mark.parametrize(
     ("column", "value"),
     [
