@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,15 +19,11 @@ import numpy as np
 from PIL import Image
 
 from helpers import pictures
-from helpers.fewer_imports import late
+from helpers.tfds_reading import made
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.dataset import Dataset, Shard
-from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import CLASSIFICATION, FeatureRole, FeatureSpec
-from shardwright.schemas.plan import Plan
 from shardwright.schemas.sidecars import with_sidecars
-
-tf = late("tensorflow")
 
 Pixels = np.ndarray[Any, Any]
 
@@ -104,10 +101,10 @@ def encoded(pixels: Pixels, stored: str) -> bytes:
 def deep_dataset(name: str) -> tuple[Path, tuple[Pixels, ...]]:
     """Returns the directory of a dataset of one of `KINDS`, and the pixels of its records."""
     kind = KINDS[name]
-    directory = Path(tempfile.mkdtemp(prefix="deep-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="deep-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     pictures: list[Pixels] = []
-    records: list[bytes] = []
+    records: list[dict[str, Any]] = []
     features = (
         *CLASSIFICATION.features,
         FeatureSpec("image/dtype", FeatureType.BYTES, (), FeatureRole.DTYPE),
@@ -131,43 +128,30 @@ def deep_dataset(name: str) -> tuple[Path, tuple[Pixels, ...]]:
             FeatureRole.WIDTH: width,
             FeatureRole.DTYPE: dtype.encode(),
         }
-        records.append(
-            encode_example({spec.name: Feature(spec.type, [values[spec.fill]]) for spec in features})
+        records.append({spec.name: [values[spec.fill]] for spec in features})
+    directory, dataset = made(folder / "deep", features, records, LABELS, **_settings(kind))
+    dataset, sidecars = with_sidecars(
+        replace(
+            dataset,
+            layout="classification",
+            class_counts={"train": dict(Counter(LABELS[i % 2] for i in range(len(records))))},
+            formats={"train": dict(Counter(stored for _, stored in kind.stored))},
+            dtypes=dict(Counter(dtype for dtype, _ in kind.stored)),
         )
-    file = directory / "train-00000-of-00001.tfrecord"
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        for record in records:
-            writer.write(record)
-    _describe(directory, kind, features, file)
+    )
+    for name, content in sidecars.items():
+        (directory / name).write_bytes(content)
+    (directory / "dataset.json").write_text(json.dumps(dataset.as_json()))
     return directory, tuple(pictures)
 
 
-def _describe(directory: Path, kind: Kind, features: Sequence[FeatureSpec], file: Path) -> None:
-    """Writes `dataset.json` and the files for other tools."""
-    formats = Counter(stored for _, stored in kind.stored)
+def _settings(kind: Kind) -> dict[str, Any]:
+    formats = {stored for _, stored in kind.stored}
     settings = ConvertSettings(resize=f"{SIDES[1]}x{SIDES[0]}" if kind.one_size else "").identity()
-    settings["image_format"] = next(iter(formats)) if len(formats) == 1 else "keep"
+    settings["image_format"] = formats.pop() if len(formats) == 1 else "keep"
     settings["depth"] = "keep"
     if kind.channels == 1:
         settings["color"] = "gray"
     elif kind.channels != 3:
         settings["channels"] = kind.channels
-    shard = Shard(
-        file.name, len(kind.stored), file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest()
-    )
-    dataset = Dataset(
-        name="deep",
-        layout="classification",
-        features=tuple(features),
-        plan=Plan(LABELS, {"train": 1}, {"train": 1}, settings),
-        versions={"shardwright": "0.2.0"},
-        splits={"train": (shard,)},
-        ledger={},
-        class_counts={"train": dict(Counter(LABELS[i % 2] for i in range(len(kind.stored))))},
-        formats={"train": dict(formats)},
-        dtypes=dict(Counter(dtype for dtype, _ in kind.stored)),
-    )
-    dataset, sidecars = with_sidecars(dataset)
-    for name, content in sidecars.items():
-        (directory / name).write_bytes(content)
-    (directory / "dataset.json").write_text(json.dumps(dataset.as_json()))
+    return settings

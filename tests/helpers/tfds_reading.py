@@ -108,7 +108,7 @@ def made(
     labels: Sequence[str] = ("a", "b"),
     first_label: int = 0,
     format: str = "",
-    **settings: str,
+    **settings: Any,
 ) -> tuple[Path, Dataset]:
     """Writes one shard of records made by TensorFlow, as a dataset with a custom layout.
 
