@@ -8,21 +8,17 @@ import io
 import pickle
 import struct
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from helpers.fewer_imports import late
 from helpers.listing import listed
-from helpers.records import examples, value
+from helpers.records import value
 from helpers.repository import PHOTOS
-from shardwright.pipelines.convert import convert
-from shardwright.pipelines.results import ConvertResult
-from shardwright.schemas.errors import UsageError
 
 tf = late("tensorflow")
 
@@ -140,18 +136,18 @@ def tar_gz(folder: Path) -> bytes:
     return file.getvalue()
 
 
-def pixels_by_key(dataset: Path) -> dict[str, tuple[np.ndarray, str, int]]:
-    """Returns key -> (pixels as TensorFlow decodes them, class name, class id)."""
-    return _pixels_of(record for records in examples(dataset).values() for record in records)
-
-
 def converted_pixels(path: Path, **settings: Any) -> dict[str, tuple[np.ndarray, str, int]]:
-    """Converts an input without Beam, to PNG; returns what `pixels_by_key` does."""
-    found = listed(path, "classification", path.parent, **_TO_PNG, **settings)
-    return _pixels_of(found.records().values())
+    """Converts an input without Beam, to PNG.
 
+    Args:
+      path: The input.
+      **settings: Further settings.
 
-def _pixels_of(records: Iterable[tf.train.Example]) -> dict[str, tuple[np.ndarray, str, int]]:
+    Returns:
+      Key -> (pixels as TensorFlow decodes them, class name, class id).
+    """
+    to_png = {"image_format": "png", "color": "keep"}
+    records = listed(path, "classification", path.parent, **to_png, **settings).records().values()
     return {
         value(record, "image/filename"): (
             tf.io.decode_image(record.features.feature["image/encoded"].bytes_list.value[0]).numpy(),
@@ -160,25 +156,6 @@ def _pixels_of(records: Iterable[tf.train.Example]) -> dict[str, tuple[np.ndarra
         )
         for record in records
     }
-
-
-_TO_PNG = {"image_format": "png", "color": "keep"}
-
-
-def to_png(data: Path | list[str], out: Path, **settings: Any) -> ConvertResult:
-    return convert(**{"input": data, "output": out, **_TO_PNG, **settings})
-
-
-def refused(out: Path, **settings: Any) -> str:
-    """Converts wrong input, and checks that nothing was written; returns the message."""
-    with pytest.raises(UsageError) as raised:
-        convert(output=out, **settings)
-    assert not out.exists()
-    return raised.value.message
-
-
-def records_of(made: ConvertResult) -> dict[str, int]:
-    return {name: sum(shard.records for shard in shards) for name, shards in made.dataset.splits.items()}
 
 
 def check_found(
@@ -190,12 +167,3 @@ def check_found(
         pixels, label, _ = found[f"{key}{number:06d}"]
         assert np.array_equal(pixels, picture if picture.ndim == 3 else picture[..., None])
         assert label == str(labels[number])
-
-
-def by_input(out: Path) -> dict[str, dict[str, tuple[np.ndarray, str, int]]]:
-    """Returns name of the input -> its part of `pixels_by_key`, with the keys that it has alone."""
-    found: dict[str, dict[str, tuple[np.ndarray, str, int]]] = {}
-    for key, record in pixels_by_key(out).items():
-        name, _, rest = key.partition("/")
-        found.setdefault(name, {})[rest] = record
-    return found

@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
 from shardwright.core.conversion import Converted, ShardRecipe, convert_ref
+from shardwright.core.plan.request import read_layout
 from shardwright.core.records.build import label_ids
 from shardwright.core.sources.input_probe import look_at
-from shardwright.core.sources.inputs import recognize
+from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.source import Context, Input, source_by_name
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.annotations import Annotations, decode_annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.ledger import Entry
@@ -126,11 +129,11 @@ def found_in(
       spool: Directory for spool files.
     """
     checked = ConvertSettings(input=(str(path),), **settings)
-    probe = look_at(str(path))
-    item = Input(str(path), "", source, is_file=probe.is_file)
-    if not source:
+    if source:
+        item = Input(str(path), "", source, is_file=look_at(str(path)).is_file)
+    else:
         checked.check()
-        item = recognize(item, probe, checked)
+        (item,) = check_inputs(checked, None)
     context, chosen = Context(checked, Spool(str(spool))), source_by_name(item.source)
     parts = pickle.loads(pickle.dumps([*chosen.split(item, context)]))
     return item, [one for part in parts for one in chosen.list_part(part, context)]
@@ -140,10 +143,17 @@ def listed(
     path: Path | str, layout: str = "detection", spool: Path | str = "unused", **settings: Any
 ) -> Listed:
     """Lists an input like a conversion, with the source that `auto` chooses."""
-    texts = {name: str(value) for name, value in settings.items()}
-    item, found = found_in(path, {"layout": layout, **texts}, spool=spool)
-    chosen = ConvertSettings(input=(str(path),), layout=layout, **texts)
+    texts = {name: str(value) for name, value in settings.items()} | {"layout": read_layout(layout)}
+    item, found = found_in(path, texts, spool=spool)
+    chosen = ConvertSettings(input=(str(path),), **texts)
     refs = [one for one in found if isinstance(one, ImageRef)]
     by_key = {ref.key: ref for ref in refs}
     assert len(by_key) == len(refs), "a key occurs twice"
     return Listed(by_key, {one.name: one.id for one in found if isinstance(one, ClassId)}, item, chosen)
+
+
+def refusal(path: Path | str, layout: str = "classification", **settings: Any) -> str:
+    """Returns the message with which an input is refused when it is listed."""
+    with pytest.raises(UsageError) as raised:
+        listed(path, layout, Path(path).parent, **settings)
+    return raised.value.message

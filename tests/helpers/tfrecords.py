@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from helpers.array_files import refused
 from helpers.fewer_imports import late
 from helpers.hostile import check_books, picture
 from helpers.listing import listed
@@ -148,8 +147,3 @@ def sized(record: dict[str, Any]) -> dict[str, Any]:
     """Returns a record with the true size of its picture."""
     width, height = Image.open(io.BytesIO(record["image/encoded"])).size
     return {**record, "image/width": width, "image/height": height}
-
-
-def refused_sentence(path: Path, tmp_path: Path, **settings: Any) -> str:
-    """Converts an input that must be refused before anything is written; returns the message."""
-    return refused(tmp_path / "out", input=path, **settings)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.array_files import (
-    by_input,
     check_found,
     cifar_batch,
     colors,
@@ -16,40 +16,29 @@ from helpers.array_files import (
     digits,
     grays,
     pickle_2,
-    pixels_by_key,
-    records_of,
-    refused,
     tar_gz,
-    to_png,
     write_cifar10,
     write_mnist,
 )
 from helpers.embedded import refs_of
-from helpers.listing import listed
-from helpers.records import examples, value
+from helpers.listing import listed, refusal
 from helpers.tfrecords import features_of
 
 
 def test_mnist_is_read(tmp_path: Path) -> None:
-    names = ("plain", "plain_dots", "packed", "packed_dots")
-    for name in names:
-        write_mnist(tmp_path / name, packed="packed" in name, dots="dots" in name)
-    made = to_png([f"{name}={tmp_path}/{name}" for name in names], tmp_path / "out")
-    assert made.dataset.labels == tuple("0123456789")
-    assert records_of(made) == {"test": 48, "train": 160}
-    for split, records in examples(tmp_path / "out").items():
-        assert {"t10k-" in value(record, "image/filename") for record in records} == {split == "test"}
-        assert {value(record, "image/format") for record in records} == {"png"}
-        assert {value(record, "image/channels") for record in records} == {1}
-    pictures, labels, found = grays(52), digits(52), by_input(tmp_path / "out")
-    assert found.keys() == set(names)
-    for records in found.values():
-        assert len(records) == 52
-        for key, (pixels, label, label_id) in records.items():
+    pictures, labels = grays(52), digits(52)
+    for name in ("plain", "plain_dots", "packed", "packed_dots"):
+        folder = write_mnist(tmp_path / name, packed="packed" in name, dots="dots" in name)
+        refs, ids = refs_of(folder, tmp_path / "spool")
+        assert ids == {str(number): number for number in range(10)}
+        assert Counter(ref.split for ref in refs) == {"train": 40, "test": 12}
+        assert all((ref.split == "test") == ref.key.startswith("t10k-") for ref in refs)
+        found = converted_pixels(folder)
+        assert len(found) == 52
+        for key, (pixels, label, label_id) in found.items():
             number = 40 * key.startswith("t10k") + int(key.partition("!")[2])
-            assert np.array_equal(pixels[..., 0], pictures[number])
+            assert np.array_equal(pixels, pictures[number][..., None])
             assert (label, label_id) == (str(labels[number]), labels[number])
-    assert not (tmp_path / "out" / "_work" / "spool").exists()
 
 
 def test_packed_and_unpacked_files_of_torchvision_are_read_once(tmp_path: Path) -> None:
@@ -64,17 +53,20 @@ def test_cifar10_is_read_as_a_folder_and_as_the_downloaded_archive(tmp_path: Pat
     folder = tmp_path / "cifar-10-batches-py"
     pictures, labels = write_cifar10(folder)
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(tar_gz(folder))
-    made = to_png([f"folder={folder}", f"archive={folder.parent}/cifar-10-python.tar.gz"], tmp_path / "out")
-    assert made.dataset.labels[:4] == ("airplane", "automobile", "bird", "cat")
-    assert records_of(made) == {"test": 20, "train": 40}
-    assert made.dataset.ledger["filtered"] == 1  # readme.html
-    found = by_input(tmp_path / "out")
-    for name, before in (("folder", ""), ("archive", "cifar-10-python.tar.gz!cifar-10-batches-py/")):
+    archive = "cifar-10-python.tar.gz"
+    for path, before in ((folder, ""), (tmp_path / archive, f"{archive}!{folder.name}/")):
+        refs, ids = refs_of(path, tmp_path / "spool")
+        assert [*ids][:4] == ["airplane", "automobile", "bird", "cat"]
+        assert Counter(ref.split for ref in refs if ref.is_candidate) == {"train": 20, "test": 10}
+        found = converted_pixels(path)
+        assert len(found) == 30
         for batch, file in enumerate(("data_batch_1", "data_batch_2", "test_batch")):
             for number in range(10):
-                pixels, label, label_id = found[name][f"{before}{file}!{number:06d}"]
+                pixels, label, label_id = found[f"{before}{file}!{number:06d}"]
                 assert np.array_equal(pixels, pictures[batch * 10 + number])
-                assert label_id == labels[batch * 10 + number] and label == made.dataset.labels[label_id]
+                assert label_id == labels[batch * 10 + number] == ids[label]
+    others = [ref.key for ref in refs_of(folder, tmp_path / "spool")[0] if not ref.is_candidate]
+    assert others == ["readme.html"]
 
 
 def test_cifar_pickled_by_a_new_python_is_read(tmp_path: Path) -> None:
@@ -130,7 +122,7 @@ def test_binary_cifar10_is_read(tmp_path: Path) -> None:
     (tmp_path / "in" / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
     found = converted_pixels(tmp_path / "in")
     check_found(found, "data_batch_1.bin!", pictures, [f"class{label}" for label in labels])
-    message = refused(tmp_path / "no", input=tmp_path / "in", label_column="coarse_label")
+    message = refusal(tmp_path / "in", label_column="coarse_label")
     assert "data_batch_1.bin has no coarse_label; leave --label_column out" in message
 
 
@@ -150,15 +142,14 @@ def test_npz_files_of_keras_and_medmnist_are_read(tmp_path: Path) -> None:
         arrays[f"{split}_images"] = colors(count, 28)
         arrays[f"{split}_labels"] = digits(count, 3)[:, None]
     np.savez_compressed(tmp_path / "medmnist.npz", **arrays)
-    names = ("keras", "packed", "medmnist")
-    made = to_png([f"{name}={tmp_path}/{name}.npz" for name in names], tmp_path / "out")
-    assert records_of(made) == {"test": 23, "train": 49, "val": 6}
-    found = by_input(tmp_path / "out")
-    assert len(found.pop("medmnist")) == 18
-    for name, records in found.items():
+    refs, _ = refs_of(tmp_path / "medmnist.npz", tmp_path / "spool")
+    assert Counter(ref.split for ref in refs) == {"train": 9, "val": 6, "test": 3}
+    for name in ("keras.npz", "packed.npz"):
+        found = converted_pixels(tmp_path / name)
+        assert len(found) == 30
         for number in range(30):
             array = f"x_train/{number:06d}" if number < 20 else f"x_test/{number - 20:06d}"
-            pixels, label, _ = records[f"{name}.npz!{array}"]
+            pixels, label, _ = found[f"{name}!{array}"]
             assert np.array_equal(pixels[..., 0], pictures[number]) and label == str(labels[number])
 
 
@@ -210,7 +201,7 @@ def test_an_image_may_have_several_classes(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=grays(3), labels=labels)
     refs, _ = refs_of(tmp_path / "a.npz", tmp_path / "spool", label_separator="|")
     assert [ref.labels for ref in refs] == [("0", "2"), ("1",), ("0", "1", "2")]
-    assert "--label_separator" in refused(tmp_path / "no", input=tmp_path / "a.npz")
+    assert "--label_separator" in refusal(tmp_path / "a.npz")
 
 
 def test_files_beside_each_other_belong_together(tmp_path: Path) -> None:
@@ -232,19 +223,18 @@ def test_files_beside_each_other_belong_together(tmp_path: Path) -> None:
 def test_arrays_may_have_any_names(tmp_path: Path) -> None:
     grades = np.array(["ant", "bee", "ant", "cow é", "bee"])
     np.savez(tmp_path / "a.npz", scans=grays(5), grades=grades, ages=np.arange(5))
-    message = refused(tmp_path / "no", input=tmp_path / "a.npz")
-    assert "--image_column" in message
+    assert "--image_column" in refusal(tmp_path / "a.npz")
     found = converted_pixels(tmp_path / "a.npz", image_column="scans", label_column="grades")
     check_found(found, "a.npz!scans/", grays(5), grades)
-    message = refused(tmp_path / "no", input=tmp_path / "a.npz", image_column="scan")
-    assert "did you mean scans?" in message
+    assert "did you mean scans?" in refusal(tmp_path / "a.npz", image_column="scan")
 
 
 def test_images_without_labels_need_a_setting(tmp_path: Path) -> None:
     np.save(tmp_path / "pictures.npy", grays(5))
-    assert "no labels" in refused(tmp_path / "no", input=tmp_path / "pictures.npy")
-    to_png(tmp_path / "pictures.npy", tmp_path / "out", unlabelled="keep")
-    assert {item[2] for item in pixels_by_key(tmp_path / "out").values()} == {-1}
+    refs, _ = refs_of(tmp_path / "pictures.npy", tmp_path / "spool")
+    assert {(ref.label, ref.message) for ref in refs} == {("", "there are no labels for its array")}
+    found = converted_pixels(tmp_path / "pictures.npy", unlabelled="keep")
+    assert {label_id for _, _, label_id in found.values()} == {-1}
 
 
 def test_kept_pixels_become_png(tmp_path: Path) -> None:

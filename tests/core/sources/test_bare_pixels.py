@@ -14,13 +14,14 @@ from helpers.array_files import (
     converted_pixels,
     digits,
     grays,
-    refused,
 )
 from helpers.embedded import refs_of
-from helpers.tfrecords import example, refused_sentence, tf, write
+from helpers.tfrecords import example, tf, write
 from PIL import Image
 
+from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import decode_place
+from shardwright.schemas.errors import UsageError
 
 PICTURES = colors(20)
 PLANES = PICTURES.transpose(0, 3, 1, 2)
@@ -62,17 +63,20 @@ def test_the_shape_in_a_record_decides_the_order(tmp_path: Path) -> None:
     assert np.array_equal(pixels.ravel(), PLANES[0].ravel())
 
 
-@pytest.mark.parametrize("highest", [1, 255, 4095])
-def test_dark_sixteen_bits_are_refused(tmp_path: Path, highest: int) -> None:
+@pytest.mark.parametrize(("highest", "in_records"), [(1, False), (255, True), (4095, False)])
+def test_dark_sixteen_bits_are_refused(tmp_path: Path, highest: int, in_records: bool) -> None:
     """Values of 8 or 12 bits in a wider type would be nearly black."""
     wide = (grays(20).astype(np.uint32) * highest // 255).astype(np.uint16)
     wide[0] = 0
     wide[1, 0, 0] = highest
-    np.savez(tmp_path / "a.npz", images=wide, labels=digits(20))
-    message = refused(tmp_path / "out", input=tmp_path / "a.npz")
-    assert f"up to {highest} only" in message and f"--white {max(highest, 255)} (" in message
-    records = [{"image": tf.io.serialize_tensor(x).numpy(), "label": 1} for x in wide]
-    assert f"up to {highest} only" in refused_sentence(write(tmp_path / "a.tfrecord", records), tmp_path)
+    if in_records:
+        records = [{"image": tf.io.serialize_tensor(x).numpy(), "label": 1} for x in wide]
+        file = write(tmp_path / "a.tfrecord", records)
+    else:
+        file = tmp_path / "a.npz"
+        np.savez(file, images=wide, labels=digits(20))
+    with pytest.raises(UsageError, match=rf"up to {highest} only.*--white {max(highest, 255)} \("):
+        convert(input=file, output=tmp_path / "out")
 
 
 def test_black_and_bright_sixteen_bits_are_accepted(tmp_path: Path) -> None:

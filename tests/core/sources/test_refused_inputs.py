@@ -11,7 +11,7 @@ from helpers.annotation_sets.kitti import put_kitti
 from helpers.annotation_sets.semantic_masks import put_set as put_masks
 from helpers.annotation_sets.voc import put_list, put_voc
 from helpers.annotation_sets.yolo import DARKNET, SPLITS, YAML, put_darknet, put_labels, put_set
-from helpers.listing import listed, put_photos
+from helpers.listing import listed, put_photos, refusal
 
 from shardwright.core.sources.rules import make_rules
 from shardwright.pipelines.cli import main
@@ -23,9 +23,7 @@ Capture = pytest.CaptureFixture[str]
 
 def _error(root: Path, layout: str = "classification", **settings: Any) -> str:
     """Returns the message with which an input is refused, without the name of the input."""
-    with pytest.raises(UsageError) as raised:
-        listed(root, layout, **settings)
-    return raised.value.message.replace(str(root), "IN")
+    return refusal(root, layout, **settings).replace(str(root), "IN")
 
 
 @pytest.mark.parametrize("layout", ["classification", "segmentation"])

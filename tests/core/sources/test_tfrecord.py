@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers.embedded import refs_of
 from helpers.hostile import document
-from helpers.listing import found_in, listed
+from helpers.listing import found_in, listed, refusal
 from helpers.repository import PHOTOS, copy_photos
 from helpers.tfrecords import (
     JPEGS,
@@ -23,7 +23,6 @@ from helpers.tfrecords import (
     offsets_of,
     read,
     records_in,
-    refused_sentence,
     tf,
     write,
 )
@@ -122,7 +121,7 @@ class TestOwnDatasets:
             changed = document(copy)
             changed["splits"]["train"]["shards"][0]["file"] = json.loads(text)
             (copy / file).write_text(json.dumps(changed))
-        assert part in refused_sentence(copy, tmp_path)
+        assert part in refusal(copy)
 
     def test_every_lost_record_is_accounted_for(self, own: Path, tmp_path: Path) -> None:
         copy = shutil.copytree(own, tmp_path / "copy")
@@ -333,18 +332,18 @@ class TestRefusals:
         self, record: Any, settings: dict[str, str], says: str, tmp_path: Path
     ) -> None:
         file = write(tmp_path / "a.tfrecord", [record() if callable(record) else record])
-        assert says in refused_sentence(file, tmp_path, **settings)
+        assert says in refusal(file, **settings)
 
     def test_a_broken_link_is_reported(self, tmp_path: Path) -> None:
         write(tmp_path / "in" / "a.tfrecord", [{"image": JPEGS[0], "label": 1}])
         (tmp_path / "in" / "b.tfrecord").symlink_to("nowhere")
-        assert "b.tfrecord is a link to nowhere" in refused_sentence(tmp_path / "in", tmp_path)
+        assert "b.tfrecord is a link to nowhere" in refusal(tmp_path / "in")
 
     def test_other_files_are_not_tfrecords(self, tmp_path: Path) -> None:
         (tmp_path / "a.tfrecord").write_bytes(b"not one" * 100)
-        assert "is not a TFRecord file" in refused_sentence(tmp_path / "a.tfrecord", tmp_path)
+        assert "is not a TFRecord file" in refusal(tmp_path / "a.tfrecord")
         (tmp_path / "in").mkdir()
-        assert "has no TFRecord files" in refused_sentence(tmp_path / "in", tmp_path, source="tfrecord")
+        assert "has no TFRecord files" in refusal(tmp_path / "in", source="tfrecord")
 
 
 @pytest.mark.parametrize("layout", ["classification", "detection", "segmentation", "panoptic"])

@@ -15,9 +15,10 @@ import pytest
 from helpers.embedded import read, refs_of
 from helpers.fewer_imports import late
 from helpers.hostile import document, shard_hashes
+from helpers.listing import refusal
 from helpers.pictures import file_of
 from helpers.records import examples, values
-from helpers.tfrecords import converted, example, features_of, png_of, refused_sentence, write
+from helpers.tfrecords import converted, example, features_of, png_of, records_in, write
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -343,7 +344,7 @@ def test_masks_of_scenes_survive(scenes: Path, layout: str, names: tuple[str, ..
     assert [ref.is_candidate for ref in kept] == [True] * 8
     for other in ("classification", "detection", "vision", "segmentation", "panoptic"):
         if other != layout:
-            message = refused_sentence(made, tmp_path, layout=other)
+            message = refusal(made, layout=other)
             assert f"have no {_LACKS[other]}" in message and f"choose --layout {layout}" in message, message
 
 
@@ -360,22 +361,22 @@ _LACKS = {
 @pytest.mark.parametrize("first", [*_LABEL_LAYOUTS, "tensors"])
 def test_layouts_that_need_more_than_classes_are_refused(made: Made, first: str, tmp_path: Path) -> None:
     for layout in ("detection", "vision", "segmentation", "panoptic"):
-        message = refused_sentence(made(first), tmp_path, layout=layout)
+        message = refusal(made(first), layout=layout)
         assert message.startswith(f"--layout {layout}: the records of {made(first)} have no {_LACKS[layout]}")
         assert all(name in message for name in _LABEL_LAYOUTS) and message.count(". ") == 0
 
 
 def test_the_needs_of_a_custom_layout_are_named(scenes: Path, made: Made, tmp_path: Path) -> None:
-    message = refused_sentence(made("tfds"), tmp_path, layout=str(scenes / "objects.yaml"))
+    message = refusal(made("tfds"), layout=str(scenes / "objects.yaml"))
     assert "have no boxes" in message and "{" not in message
     always = _OBJECTS.replace("outlines: {fill: object_mask, tensor: true, optional: true}",
                               "poses: {fill: object_view}")  # fmt: skip
     (tmp_path / "poses.yaml").write_text(always)
-    message = refused_sentence(scenes / "vision", tmp_path, layout=str(tmp_path / "poses.yaml"))
+    message = refusal(scenes / "vision", layout=str(tmp_path / "poses.yaml"))
     assert "--layout poses" in message and "have no view of the objects" in message
-    message = refused_sentence(scenes / "detection", tmp_path, layout=str(scenes / "objects.yaml"))
+    message = refusal(scenes / "detection", layout=str(scenes / "objects.yaml"))
     assert "--layout objects, column price" in message
-    message = refused_sentence(scenes / "detection", tmp_path)
+    message = refusal(scenes / "detection")
     assert "choose --layout detection or vision or images (or write --unlabelled keep)" in message
 
 
@@ -385,7 +386,7 @@ def test_gray_pictures_in_records_stay_gray_unless_a_color_is_given(tmp_path: Pa
     first = write(tmp_path / "in" / "a.tfrecord", [{"image": gray, "label": number} for number in range(2)])
     there = converted(first, tmp_path / "2", layout="tutorial")
     assert [values(item, "image_raw") for item in examples(there)["train"]] == [[gray]] * 2
-    assert [values(i, "depth")[0] for i in examples(converted(first, tmp_path / "3", layout="tutorial",
-                                                               color="rgb"))["train"]] == [3, 3]  # fmt: skip
-    pixels = examples(converted(first, tmp_path / "4", layout="raw_with_shape"))["train"]
-    assert [list(values(item, "shape")) for item in pixels] == [[7, 9, 3]] * 2
+    colored = records_in(first, "tutorial", color="rgb").values()
+    assert [record["depth"] for record in colored] == [[3]] * 2
+    pixels = records_in(first, "raw_with_shape").values()
+    assert [record["shape"] for record in pixels] == [[7, 9, 3]] * 2
