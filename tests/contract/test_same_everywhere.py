@@ -191,27 +191,20 @@ _CASES = {
 }
 
 
-class _Backwards:
+class _Backwards(contextlib.AbstractContextManager[Any], Iterator["os.DirEntry[str]"]):
     """Returns the result of `os.scandir` in reverse order."""
 
     def __init__(self, entries: Iterator[os.DirEntry[str]]) -> None:
         with contextlib.closing(entries):  # type: ignore[type-var]
             self._entries = iter(sorted(entries, key=lambda entry: entry.name, reverse=True))
 
-    def __iter__(self) -> Iterator[os.DirEntry[str]]:
-        return self._entries
-
     def __next__(self) -> os.DirEntry[str]:
         return next(self._entries)
 
-    def __enter__(self) -> _Backwards:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self, *_: object) -> None:
         pass
 
-    def close(self) -> None:
-        pass
+    __exit__ = close
 
 
 def _list_backwards(monkeypatch: pytest.MonkeyPatch) -> None:

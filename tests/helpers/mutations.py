@@ -26,7 +26,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.report import report
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import SAMPLES_JPG
-from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
 from shardwright.schemas.ledger import Entry
 
 RESIZED, KEPT, OBJECTS = "resized", "kept", "objects"
@@ -442,18 +442,6 @@ OTHER = [
 PLACE = ("train", 0)
 
 
-def record(name: str, edit: Edit, dataset: str = RESIZED, number: int = 0, **entry: Any) -> Mutation:
-    """A changed record, where everything else in the dataset is updated."""
-
-    def change(path: Path) -> None:
-        forgery = Forgery(path)
-        forgery.edit(PLACE, number, edit)
-        forgery.relabel(PLACE, number, **entry)
-        forgery.seal()
-
-    return Mutation("a record with objects" if dataset == OBJECTS else "a record", name, dataset, change)
-
-
 def forged(name: str, edit: Callable[[Forgery], object], dataset: str = RESIZED) -> Mutation:
     def change(path: Path) -> None:
         forgery = Forgery(path)
@@ -461,6 +449,16 @@ def forged(name: str, edit: Callable[[Forgery], object], dataset: str = RESIZED)
         forgery.seal()
 
     return Mutation("a record with objects" if dataset == OBJECTS else "a record", name, dataset, change)
+
+
+def record(name: str, edit: Edit, dataset: str = RESIZED, **entry: Any) -> Mutation:
+    """A changed record, where everything else in the dataset is updated."""
+
+    def change(forgery: Forgery) -> None:
+        forgery.edit(PLACE, 0, edit)
+        forgery.relabel(PLACE, 0, **entry)
+
+    return forged(name, change, dataset)
 
 
 def picture(edit: Callable[[bytes], bytes]) -> Edit:
@@ -527,8 +525,6 @@ def _pictures(dataset: str) -> Iterator[Mutation]:
 
 
 def _swap_pictures(it: Forgery) -> None:
-    from shardwright.schemas.example import encode_example, parse_example
-
     (one, first), (other, second), *rest = it.shards[PLACE]
     features = parse_example(one), parse_example(other)
     left, right = (bytes(item["image/encoded"].values[0]) for item in features)
@@ -562,8 +558,6 @@ def _resource(it: Forgery) -> None:
 def _as_own_source(it: Forgery) -> None:
     """Replaces the bytes of a kept image, and updates the checksum of its source."""
     it.edit(PLACE, 0, redrawn(_dot, quality=95))
-    from shardwright.schemas.example import parse_example
-
     features = parse_example(it.shards[PLACE][0][0])
     sha256 = hashlib.sha256(bytes(features["image/encoded"].values[0])).hexdigest()
     it.edit(PLACE, 0, put("image/key/sha256", sha256.encode()))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The example pictures, for tests of what the pictures themselves are like and of pages that name them.
@@ -41,3 +44,11 @@ def copy_photos(folder: Path, step: int, photos: Path = PHOTOS) -> Path:
         (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder / path.parent.name)
     return folder
+
+
+def corpora(name: str = "") -> Path:
+    """Returns the folder of real and hostile images, or a folder in it; skips the test if there is none."""
+    root = os.environ.get("SHARDWRIGHT_CORPORA", "")
+    if not root or not Path(root, name).is_dir():
+        pytest.skip(f"SHARDWRIGHT_CORPORA names no folder with {name}/")
+    return Path(root, name)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from helpers.hostile import OUTCOMES, check_books, document, ledger_entries
 from helpers.memory import MeasuredCommand, measured_command
+from helpers.repository import corpora
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 pytestmark = pytest.mark.corpus
@@ -41,21 +42,11 @@ def ran(*argv: object) -> MeasuredCommand:
     return done
 
 
-@pytest.fixture(scope="module")
-def corpora() -> Path:
-    root = os.environ.get("SHARDWRIGHT_CORPORA")
-    if not root or not Path(root).is_dir():
-        pytest.skip("SHARDWRIGHT_CORPORA names no folder")
-    return Path(root)
-
-
 @pytest.fixture(scope="module", params=_SETTINGS)
-def made(
-    request: pytest.FixtureRequest, corpora: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A dataset of all files of the corpora."""
     output = tmp_path_factory.mktemp("corpora") / request.param
-    argv = ("convert", "--input", corpora, "--output", output, "--splits=train=0.7,test=0.3",
+    argv = ("convert", "--input", corpora(), "--output", output, "--splits=train=0.7,test=0.3",
             "--max_bad_fraction=1", *_SETTINGS[request.param])  # fmt: skip
     done = ran(*argv)
     assert done.code == 0, done.output
@@ -79,11 +70,11 @@ def validated(dataset: Path, *options: object) -> tuple[dict[str, Any], Measured
     return report, done
 
 
-def test_every_file_is_accounted_for(made: Path, corpora: Path) -> None:
+def test_every_file_is_accounted_for(made: Path) -> None:
     entries = check_books(made)
-    plain = {path.replace("%", "%25") for path in files_below(corpora) if path.isascii()}
+    plain = {path.replace("%", "%25") for path in files_below(corpora()) if path.isascii()}
     assert plain <= entries.keys()
-    assert len(entries) == len(files_below(corpora)) == document(made)["ledger"]["listed"]
+    assert len(entries) == len(files_below(corpora())) == document(made)["ledger"]["listed"]
     counted = Counter(entry["outcome"] for entry in entries.values())
     assert counted["written"] and counted["quarantined"] and counted["filtered"], counted
     assert set(counted) <= set(OUTCOMES)
@@ -93,7 +84,7 @@ def test_every_file_is_accounted_for(made: Path, corpora: Path) -> None:
     )
 
 
-def test_new_datasets_are_sound_in_every_mode(made: Path, corpora: Path) -> None:
+def test_new_datasets_are_sound_in_every_mode(made: Path) -> None:
     most = HUGE if made.name == "kept" else USUAL
     for mode, options in MODES.items():
         report, done = validated(made, *options)
@@ -108,7 +99,7 @@ def test_new_datasets_are_sound_in_every_mode(made: Path, corpora: Path) -> None
         **{name: split["records"] for name, split in document(made)["splits"].items()},
     }
     assert 10_000 < (made / "report.html").stat().st_size < MAX_PAGE
-    report, done = validated(made, "--against", corpora)
+    report, done = validated(made, "--against", corpora())
     assert report["errors"] == 0, [
         finding for finding in report["findings"] if finding["severity"] == "error"
     ]

@@ -6,11 +6,11 @@ each, and a screenshot), and `openclipart/`.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from helpers.duplicate_search import find_duplicates
+from helpers.repository import corpora
 from PIL import Image
 
 from shardwright.core.images.quality_metrics import measure_quality
@@ -42,15 +42,8 @@ def _huge_pictures_may_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
 
 
-def _folder(name: str) -> Path:
-    root = Path(os.environ.get("SHARDWRIGHT_CORPORA", "")) / name
-    if not os.environ.get("SHARDWRIGHT_CORPORA") or not root.is_dir():
-        pytest.skip(f"SHARDWRIGHT_CORPORA names no folder with {name}/")
-    return root
-
-
 def test_wallpapers_match_their_screenshots() -> None:
-    folder = _folder("bigphotos") / "plasma-workspace-wallpapers" / "wallpapers"
+    folder = corpora("bigphotos") / "plasma-workspace-wallpapers" / "wallpapers"
     paths = sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg"))
     pairs = _found(paths)
     wallpaper = {path: path.relative_to(folder).parts[0] for path in paths}
@@ -59,7 +52,7 @@ def test_wallpapers_match_their_screenshots() -> None:
 
 
 def test_clip_art_has_few_wrong_pairs() -> None:
-    folder = _folder("openclipart")
+    folder = corpora("openclipart")
     # Stars of n points and step m are a series of hundreds of pictures, which differ only in these numbers.
     paths = sorted(
         path for path in folder.rglob("*.png") if "stars" not in path.parts and not path.is_symlink()

@@ -16,6 +16,7 @@ import imagecodecs
 import numpy as np
 from helpers.manifests import write_csv, write_parquet
 from helpers.packing import tar_of, zip_of
+from helpers.repository import EXAMPLES
 from PIL import Image
 
 from shardwright.core.images.byte_ranges import tiff_of
@@ -24,19 +25,18 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.dataset import DATASET_JSON
 
-PHOTOS = Path(__file__).parents[3] / "examples" / "photos"
 Settings = Mapping[str, Any]
 _CATEGORIES = [{"id": 3, "name": "cat"}, {"id": 8, "name": "dog"}]
 
 
 def pictures(count: int) -> list[Path]:
     """Returns some of the example pictures, JPEG and PNG, always the same."""
-    return sorted(path for path in PHOTOS.rglob("*") if path.suffix in (".jpg", ".png"))[::5][:count]
+    return sorted(path for path in EXAMPLES.rglob("*") if path.suffix in (".jpg", ".png"))[::5][:count]
 
 
 def _others() -> tuple[Path, ...]:
     """Returns a JPEG and a PNG that `pictures` never returns."""
-    found = sorted(PHOTOS.rglob("*"))
+    found = sorted(EXAMPLES.rglob("*"))
     return tuple(
         next(path for path in found if path.suffix == suffix and path not in pictures(len(found)))
         for suffix in (".jpg", ".png")

@@ -136,10 +136,7 @@ def test_members_that_are_not_images_are_filtered_and_unsafe_ones_are_written_no
     (tmp_path / "in").mkdir()
     for name, data in archives.items():
         (tmp_path / "in" / name).write_bytes(data)
-    settings: dict[str, Any] = {"input": tmp_path / "in", "output": tmp_path / "out", "max_bad_fraction": 1}
-    first = convert(**settings)
-    (tmp_path / "out" / "dataset.json").unlink()
-    assert convert(**settings, resume=True).dataset.fingerprint == first.dataset.fingerprint
+    convert(input=tmp_path / "in", output=tmp_path / "out", max_bad_fraction=1)
     assert not (tmp_path / "out" / "_work" / "spool").exists()
     assert outcomes(tmp_path / "out") == {
         f"{name}!{key}": value for name in archives for key, value in expected.items()

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow
 import pytest
 from helpers.embedded import HUGGING_FACE, png, read, refs_of, table_of, write_arrow, write_parquet
+from helpers.examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -50,7 +51,7 @@ def _bytes(refs: list[ImageRef]) -> list[bytes | None]:
     return [read(ref) if ref.is_candidate else None for ref in refs]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=12), _WAYS, st.booleans())
 def test_parquet_gives_the_bytes_that_were_written(
     numbers: list[int | None], ways: dict[str, Any], nested: bool
@@ -309,7 +310,7 @@ _KINDS = st.sampled_from(["none", "snappy", "zstd", "file", "stream"])
 _CHANGES = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=4)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(240), deadline=None)
 @given(_KINDS, _CHANGES)
 @example("file", [(309, 0)])  # a footer without batches
 def test_a_damaged_file_is_refused_or_has_all_rows(kind: str, changes: list[tuple[int, int]]) -> None:

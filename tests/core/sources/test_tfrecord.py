@@ -84,8 +84,9 @@ class TestOwnDatasets:
     def test_a_name_prefixes_the_keys_and_makes_them_different(
         self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
     ) -> None:
-        convert(input=[f"a={own}", f"b={own}"], output=str(tmp_path / "out"), shards=1)
-        assert read(tmp_path / "out").keys() == {f"{p}/{key}" for p in "ab" for key in own_records}
+        for name in "ab":
+            refs, _ = refs_of(f"{name}={own}", tmp_path / "spool")
+            assert {ref.key for ref in refs} == {f"{name}/{key}" for key in own_records}
         with pytest.raises(UsageError, match="Two images have the key"):
             convert(input=[str(own), str(own)], output=str(tmp_path / "twice"))
 

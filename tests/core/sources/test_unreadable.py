@@ -5,20 +5,17 @@ from __future__ import annotations
 import base64
 import gzip
 import io
-import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.annotation_sets import labelme
-from helpers.hostile import document, identity, outcomes, picture, run
-from helpers.listing import listed, put_photos
+from helpers.hostile import document, identity, picture, run, run_forked
+from helpers.listing import Listed, listed, put_photos
 from helpers.manifests import write_csv
 from helpers.packing import tar_of, zip_of
 from helpers.records import quarantine
@@ -26,7 +23,6 @@ from helpers.trees import put_files
 from PIL import Image
 
 from shardwright.pipelines.cli import main
-from shardwright.pipelines.convert import convert
 
 PSD = b"8BPS\0\1" + bytes(range(200))
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
@@ -52,10 +48,9 @@ FILES: Mapping[str, tuple[bytes, str]] = {
 TREE = {f"ant/{name}": data for name, (data, _) in FILES.items()} | {"bee/1.png": picture(1)}
 
 
-def _converted(tmp_path: Path, source: Any, **settings: Any) -> Path:
-    output = tmp_path / "out"
-    convert(input=source, output=str(output), max_bad_fraction=1, **settings)
-    return output
+def outcomes_of(found: Listed) -> dict[str, str]:
+    """Returns key -> outcome, or the reason why it is left out."""
+    return {key: str(entry.reason or entry.outcome) for key, entry in found.entries().items()}
 
 
 def test_a_class_with_only_psd_is_counted(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -88,34 +83,32 @@ def test_unsupported_images_in_folders_archives_and_manifests_are_faults(tmp_pat
     (tmp_path / "a.zip").write_bytes(zip_of(TREE))
     (tmp_path / "a.tar").write_bytes(tar_of(TREE))
     write_csv(tmp_path / "rows.csv", [("image", "label"), *((f"in/{key}", key[:3]) for key in TREE)])
-    inputs = {"folder": folder, **{path.suffix[1:]: path for path in tmp_path.glob("*.*")}}
-    output = _converted(tmp_path, inputs)
     expected = {f"ant/{name}": outcome for name, (_, outcome) in FILES.items()} | {"bee/1.png": "written"}
+    gone = {"ant/gone.psd": "UNREADABLE", "ant/gone": "not_an_image"}
     # A manifest states that each of its rows is an image.
     of_rows = {"ant/11.mp4": "NOT_AN_IMAGE", "ant/12.txt": "NOT_AN_IMAGE", "ant/13": "EMPTY_FILE"}
-    assert outcomes(output) == {
-        **{f"folder/{key}": outcome for key, outcome in expected.items()},
-        "folder/ant/gone.psd": "UNREADABLE",
-        "folder/ant/gone": "not_an_image",
-        **{f"{form}/a.{form}!{key}": outcome for key, outcome in expected.items() for form in ("zip", "tar")},
-        **{f"csv/in/{key}": outcome for key, outcome in {**expected, **of_rows}.items()},
-    }
-    assert all(
-        line["label"] == "ant" and line["message"] for line in quarantine(output).values() if "label" in line
-    )
+    for path, prefix, outcomes in (
+        (folder, "", expected | gone),
+        (tmp_path / "a.zip", "a.zip!", expected),
+        (tmp_path / "a.tar", "a.tar!", expected),
+        (tmp_path / "rows.csv", "in/", expected | of_rows),
+    ):
+        found = listed(path, "classification")
+        assert outcomes_of(found) == {prefix + key: outcome for key, outcome in outcomes.items()}
+        bad = [entry for entry in found.entries().values() if entry.outcome == "quarantined"]
+        assert all(entry.label == "ant" and entry.message for entry in bad)
 
 
 def test_unsupported_images_in_webdataset_are_faults(tmp_path: Path) -> None:
     members = {"1.cls": b"0", "1.png": picture(1), "2.cls": b"1", "2.psd": PSD, "3.svg": SVG, "3.cls": b"0"}
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/a-0.tar").write_bytes(tar_of(members))
-    (tmp_path / "in/logo.svg").write_bytes(SVG)  # it belongs to no sample
-    output = _converted(tmp_path, tmp_path / "in")
-    assert outcomes(output) == {
+    # The last file belongs to no sample.
+    put_files(tmp_path / "in", {"a-0.tar": tar_of(members), "logo.svg": SVG})
+    found = listed(tmp_path / "in", "classification")
+    assert outcomes_of(found) == {
         "a-0.tar!1.png": "written", "a-0.tar!2.psd": "UNSUPPORTED_FORMAT",
         "a-0.tar!3.svg": "UNSUPPORTED_FORMAT", "logo.svg": "not_listed",
     }  # fmt: skip
-    assert document(output)["labels"] == ["0", "1"]
+    assert found.ids == {"0": 0, "1": 1}
 
 
 def test_a_webdataset_with_only_psd_is_recognized(tmp_path: Path) -> None:
@@ -136,7 +129,7 @@ def test_files_without_permission_are_faults(tmp_path: Path) -> None:
     source = put_files(tmp_path / "in", TREE)
     for name in ("1.psd", "3"):
         (source / "ant" / name).chmod(0)
-    found = outcomes(_converted(tmp_path, source))
+    found = outcomes_of(listed(source, "classification"))
     assert found["ant/1.psd"] == "UNREADABLE" and found["ant/3"] == "not_an_image"
 
 
@@ -177,12 +170,10 @@ def _put_files(root: Path) -> list[str]:
     return ["--input", f"a={root.name}/files", "--input", f"b={root.name}/packed.tar.gz"]
 
 
-#: Runs several commands, which a JSON text lists, in one process.
-_RUN_ALL = """
-import json, sys
-from shardwright.pipelines.cli import main
-sys.exit(any([main(command) for command in json.loads(sys.argv[1])]))
-"""
+def _work_in(folder: Path) -> None:
+    """Lets a process work in a folder, and put its temporary files there."""
+    os.chdir(folder)
+    os.environ["TMPDIR"] = str(folder / "tmp")
 
 
 def test_ledgers_are_equal_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,10 +187,9 @@ def test_ledgers_are_equal_in_two_processes(tmp_path: Path, monkeypatch: pytest.
         for output, options in inputs.items()
     ]
     monkeypatch.chdir(tmp_path)
-    assert [main(command) for command in commands] == [0, 0]
-    environ = os.environ | {"TMPDIR": str(other / "tmp"), "PYTHONHASHSEED": "1"}
-    code = [sys.executable, "-c", _RUN_ALL, json.dumps(commands)]
-    subprocess.run(code, cwd=other, env=environ, timeout=600, check=True)
+    for command in commands:
+        assert main(command) == 0
+        assert run_forked(tmp_path / "log", *command, before=partial(_work_in, other)).code == 0
     for output in inputs:
         lines = quarantine(tmp_path / output)
         assert len(lines) > 3 and not any(" at 0x" in line["message"] for line in lines.values())
