@@ -187,10 +187,11 @@ def as_in_keys(name: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Replaces the surrogate escapes of undecodable bytes by `%HH`, for files and screens."""
-    if text.isascii() or not any("\udc80" <= char <= "\udcff" for char in text):
+    """Replaces the surrogate escapes of undecodable bytes by `%HH`, and other surrogates by `?`."""
+    if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
         return text
-    return "".join(f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in text)
+    chars = (f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in text)
+    return "".join(chars).encode("utf-8", "replace").decode()
 
 
 #: `image/source_id` is the number by which evaluation tools identify an image. Readers convert the text with

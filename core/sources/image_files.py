@@ -28,6 +28,8 @@ _SPLIT_NAME = re.compile(r"[a-z0-9_]{1,64}\Z")
 _SPLIT_TOKEN = re.compile(
     r"(?:\A|[^a-z])(train|training|val|valid|validation|minival|dev|test|testing|eval)(?![a-z])"
 )
+#: Characters that no file's name has: NUL, and surrogates that do not represent bytes.
+_NOT_IN_NAMES = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")
 MISSING = "its image is missing"
 #: Number of characters of a value in a message.
 _MAX_CHARACTERS = 200
@@ -93,7 +95,7 @@ def number_in(text: str) -> float | None:
 
 def inner_path(text: str) -> str:
     """Returns a normalized relative path; empty if it leads out of its folder or is not a relative path."""
-    if not text or "\0" in text or "://" in text or text.startswith("/"):
+    if not text or _NOT_IN_NAMES.search(text) or "://" in text or text.startswith("/"):
         return ""
     parts = [part for part in text.split("/") if part not in ("", ".")]
     return "" if ".." in parts else "/".join(parts)

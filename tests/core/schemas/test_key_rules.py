@@ -185,7 +185,7 @@ def test_keys_by_example() -> None:
 def test_printable_text_can_be_encoded(text: str) -> None:
     path = os.fsdecode(text.encode("utf-8", "surrogatepass"))
     printable(path).encode()
-    assert printable("plain %") == "plain %"
+    assert printable("plain %") == "plain %" and printable("\ud800\udc80") == "?%80"
 
 
 _TEXT = st.text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -171,7 +172,9 @@ def test_bad_images_are_quarantined(tmp_path: Path, photos: list[Photo], change:
     assert any(BAD_IMAGES[change] in message for message in wrong.values()), wrong
     assert photos[1].name in found.refs.keys() - wrong.keys()
     for key in wrong:
-        assert key.encode() and found.refs[key].split == ("none" if ":" in key else "")
+        ref = found.refs[key]
+        assert key.encode() and ref.message.encode() and os.fsencode(ref.uri)
+        assert ref.split == ("none" if ":" in key else "")
 
 
 BAD_ANNOTATIONS = {
