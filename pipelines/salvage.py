@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -39,7 +40,7 @@ from shardwright.schemas.dataset import (
     Dataset,
     pretty_json,
 )
-from shardwright.schemas.errors import DataRefused, UsageError
+from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import shard_file
@@ -203,7 +204,9 @@ def salvage(
             with show_progress(progress):
                 run_pipeline(lambda pipeline: build_salvage(pipeline, target, job), beam_options)
         except DataRefused:
-            storage.remove_tree(output)  # it was empty, and contains nothing worth keeping
+            # It was empty, and contains nothing worth keeping. The root of a file system stays.
+            with contextlib.suppress(OSError, EngineError):
+                storage.remove_tree(output)
             raise
         outcome = json.loads(fetch_result(storage.join(output, OUTCOME_JSON), "--output"))
         if target.directory is None:
