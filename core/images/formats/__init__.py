@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,7 +76,14 @@ def plugin_kind(head: bytes) -> str | None:
     Args:
       head: The first bytes of the file.
     """
-    return next((name for name, decoder in plugin_decoders().items() if decoder.accept(head)), None)
+    return next((name for name, decoder in plugin_decoders().items() if _accepts(decoder, head)), None)
+
+
+def _accepts(decoder: Any, head: bytes) -> bool:
+    try:
+        return bool(decoder.accept(head))
+    except (SyntaxError, IndexError, TypeError, struct.error):  # as Pillow does; the file may be too short
+        return False
 
 
 class PluginImage(OpenedImage):

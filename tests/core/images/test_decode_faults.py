@@ -9,6 +9,7 @@ import struct
 import subprocess
 import time
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from helpers import pictures
 from PIL import Image
 
+from shardwright.core.images import formats
 from shardwright.core.images.decode import open_image
 from shardwright.core.images.signatures import (
     claims_to_be_image,
@@ -192,6 +194,12 @@ def test_detecting_the_kind_is_fast(head: bytes) -> None:
     for _ in range(5):
         kind_of(head[:512])
     assert time.thread_time() - begin < 0.25
+
+
+def test_a_plugin_may_fail_at_the_beginning_of_other_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = SimpleNamespace(accept=lambda head: struct.unpack("<Q", head[:8]) == (1,))
+    monkeypatch.setattr(formats, "plugin_decoders", lambda: {"eight": plugin})
+    assert formats.plugin_kind(b"short") is None and formats.plugin_kind(b"\1" + bytes(9)) == "eight"
 
 
 def test_postscript_does_not_start_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
