@@ -242,6 +242,8 @@ def reconcile(
       intact: Whether its bytes are those that were written.
     """
     frames = [record.frame for record in content.records]
+    if index is None and intact:
+        index = frames  # as they were written, also those of equal images
     is_placed = ledger is not None or index is not None
     written = list(index or [Frame(0, 0)] * records)
     if ledger is not None:

@@ -23,7 +23,14 @@ from shardwright.core.records.framing import (
     masked_crc32c,
     read_records,
 )
-from shardwright.core.salvage.salvaged_ledger import Frame, Match, match_records
+from shardwright.core.salvage.salvaged_ledger import (
+    Content,
+    FoundRecord,
+    Frame,
+    Match,
+    match_records,
+    reconcile,
+)
 from shardwright.core.salvage.shard import save_shard
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.places import resolve_target, schema_of
@@ -269,3 +276,9 @@ def test_second_copies_are_told_by_their_keys() -> None:
     written = [Frame(0, 100), Frame(100, 100)]
     found = [Frame(0, 100, "a", "same"), Frame(130, 120, "b", "same"), Frame(300, 120, "a", "same")]
     assert match_records(found, written, 420) == [0, Match.UNKNOWN, Match.UNEXPECTED]
+
+
+def test_equal_images_of_an_intact_shard_are_all_kept_without_its_ledger() -> None:
+    records = [FoundRecord(Frame(offset, 100, None, "same"), None, "", "") for offset in (0, 100)]
+    salvaged = reconcile("a", "a", Content(records, [], 200), None, None, 2, intact=True)
+    assert (salvaged.kept, salvaged.lost, salvaged.unexpected) == ([0, 1], [], 0)
