@@ -26,7 +26,7 @@ from shardwright.core.validation.duplicates import ComparedRecord, buckets_of_ro
 from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.objects import dropped_objects
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
-from shardwright.schemas.codes import CheckDepth, FindingCode
+from shardwright.schemas.codes import DAMAGES, CheckDepth, FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import printable
@@ -42,6 +42,8 @@ Digest = bytes
 
 #: Codes of findings that explain why a shard lacks entries of its ledger.
 _DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
+#: Codes of findings that show that the shard itself is not the one to which its index belongs.
+_OTHER_SHARD = DAMAGES | {FindingCode.COUNT_MISMATCH, FindingCode.LEDGER_MISMATCH}
 _SHOWN_BYTES = 60
 
 
@@ -236,7 +238,7 @@ def check_shard(
             FindingCode.COUNT_MISMATCH,
             f"it holds {counted(check.records, 'sound record')}, dataset.json says {task.expected.records}",
         )
-    if task.index_path and not check.findings:  # otherwise the shard itself is wrong
+    if task.index_path and _OTHER_SHARD.isdisjoint(finding.code for finding in check.findings):
         records.check_index()
     return check
 

@@ -21,6 +21,7 @@ import pytest
 from helpers.depths import findings_at
 from helpers.described import described
 from helpers.repository import PHOTOS, SETTINGS
+from helpers.resealing import Forgery, put
 
 from shardwright.loader import Records
 from shardwright.pipelines.convert import convert
@@ -124,6 +125,14 @@ def test_the_first_wrong_line_of_an_index_is_reported(
         finding = found.pop(shard_of(copied / name).name)
         assert finding.code == "INDEX_MISMATCH" and message in finding.message
     assert not found
+
+
+def test_a_wrong_record_does_not_hide_a_wrong_index(copied: Path) -> None:
+    forgery = Forgery(copied)
+    forgery.edit(("train", 0), 0, put("image/class/text", b"zebra"))
+    forgery.seal()
+    (copied / INDEXES[0]).write_bytes(b"0 1\n")
+    assert codes(copied) == {"INDEX_MISMATCH": 1, "LABEL_TEXT": 1}
 
 
 def test_records_do_not_need_a_sound_index(sound_dataset: Path, copied: Path) -> None:
