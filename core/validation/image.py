@@ -256,9 +256,11 @@ def _sides_of_bare(
     if height is None or width is None:
         return None
     most, itemsize = (max(_MODES), 1) if dtype is None else (_MAX_CHANNELS, np.dtype(dtype).itemsize)
+    if channels is not None and not 0 < channels <= most:
+        return f"raw pixels have 1 to {most} channels, but the record says {channels}"
     if height > 0 and width > 0:
         for count in range(1, most + 1) if channels is None else (channels,):
-            if count > 0 and height * width * count * itemsize == size:
+            if height * width * count * itemsize == size:
                 return height, width, count
     shape = " x ".join("any" if side is None else str(side) for side in sides)
     kind = "" if dtype is None else f" of {dtype}"

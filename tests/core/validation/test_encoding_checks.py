@@ -150,6 +150,16 @@ DEFECTS: dict[str, list[tuple[Mapping[str, Feature | None], str]]] = {
         ({"name": texts(b"cow")}, "LABEL_TEXT: class 'cow' is not among the class names"),
         ({"name": texts(b"")}, "LABEL_TEXT: class '' is not among the class names"),
     ],
+    "classification": [
+        (
+            {
+                "image/format": texts(b"raw"),
+                "image/encoded": texts(bytes(HEIGHT * WIDTH * 5)),
+                "image/channels": numbers(5),
+            },
+            "SIZE_MISMATCH: raw pixels have 1 to 4 channels, but the record says 5",
+        ),
+    ],
     "imagenet": [
         ({"image/class/synset": texts(b"cat")}, "LABEL_TEXT: label 2 is 'dog' but the record says 'cat'"),
     ],
