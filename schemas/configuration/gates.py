@@ -13,6 +13,7 @@ vanished_classes: refuse
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -239,7 +240,7 @@ def _unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, s
             yield from _between(expected, side, values[0], f"the smallest {side} is {{}}", above=False)
             yield from _between(expected, side, values[1], f"the largest {side} is {{}}", below=False)
     most = expected.max_aspect_ratio
-    if most is not None and facts.aspect_ratio is not None and facts.aspect_ratio > most:
+    if most is not None and facts.aspect_ratio is not None and _exceeds(facts.aspect_ratio, most):
         value, limit = beside_limit(facts.aspect_ratio, most)
         yield "max_aspect_ratio", f"the largest aspect ratio is {value} (limit {limit})"
     most = expected.max_bad_fraction
@@ -248,12 +249,17 @@ def _unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, s
         yield "max_bad_fraction", f"{value} of the images are quarantined (limit {limit})"
     for code, share in expected.max_fraction.items():
         count = facts.findings.get(code, 0)
-        if count > share * total:
+        if _exceeds(count, share * total):
             value, limit = percent_beside_limit(count / total if total else 0.0, share)
             yield (
                 "max_fraction",
                 f"{value} of the records are {code} ({count:,} of {total:,}; limit {limit})",
             )
+
+
+def _exceeds(value: float, limit: float) -> bool:
+    """Returns whether a computed value is above its limit not only by rounding (1 - 95 / 100 is 0.05)."""
+    return value > limit and not math.isclose(value, limit)
 
 
 def _present(facts: DatasetFacts) -> dict[str, int]:
@@ -418,7 +424,7 @@ def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
         growth = (new or 0) / old - 1
         for name, verb, change in (("max_count_drop", "fell", -growth), ("max_count_jump", "grew", growth)):
             limit = getattr(thresholds, name)
-            if limit is not None and change > limit:
+            if limit is not None and _exceeds(change, limit):
                 value, most = percent_beside_limit(change, limit)
                 counts = f"{old:,} to {counted(new or 0, 'record')}"
                 yield _error(name, f"{what} {verb} {value} ({counts}; limit {most})", change, limit)
@@ -446,7 +452,7 @@ def _check_classes(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     distances |= {f"split {split!r}": one for split, one in drift.classes.splits.items()}
     for where, one in distances.items():
         limit = thresholds.max_class_l_infinity
-        if limit is not None and one.l_infinity > limit:
+        if limit is not None and _exceeds(one.l_infinity, limit):
             value, most = _points(one.l_infinity, limit)
             name = f"class {quoted_value(one.name)}" if one.name else "a class"
             text = f"the share of {name} in {where} changed by {value} percentage points (limit {most})"
@@ -468,7 +474,7 @@ def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
             where = " and ".join(name for name, rate in rates._asdict().items() if rate is None)
             advice = f"the {where} dataset was not validated for it; run shardwright validate --quality first"
             yield _unknown("max_rise", code, limit, advice)
-        elif rates.new - rates.old > limit:
+        elif _exceeds(rates.new - rates.old, limit):
             rise = rates.new - rates.old
             value, most = _points(rise, limit)
             old, new = (f"{rate * 100:.3g}% of the records" for rate in rates)
@@ -495,7 +501,7 @@ def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violatio
                 )
                 yield _error(name_of_limit, text, None, limit)
             change = abs(new - old) / abs(old) if old else 0.0
-            if change > limit:
+            if _exceeds(change, limit):
                 value, most = percent_beside_limit(change, limit)
                 verb = "fell" if new < old else "grew"
                 text = f"{quoted_value(name)} {verb} {value} ({old:.6g} to {new:.6g}; limit {most})"

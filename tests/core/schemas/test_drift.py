@@ -273,6 +273,19 @@ def test_each_limit_refuses_what_exceeds_it(
     assert "\n" not in refusal.message
 
 
+def test_rounding_exceeds_no_limit() -> None:
+    drift = replace(
+        SAME,
+        records={"train": Pair(100, 95), "test": Pair(100, 105)},  # 95 / 100 - 1 is below -0.05
+        classes=replace(SAME.classes, overall=Distance(0.07 - 0.02, "cat", 0.0)),
+        quality={"DARK": Pair(0.02, 0.07)},
+        statistics={"total.all.brightness.mean": Pair(1.0, 1.05)},
+    )
+    limits_met = dict.fromkeys(("max_count_drop", "max_count_jump", "max_class_l_infinity"), 0.05)
+    of_names = {"max_rise": {"DARK": 0.05}, "max_statistics_change": {"brightness.mean": 0.05}}
+    assert names(drift, **limits_met, **of_names) == []
+
+
 def test_all_limits_that_are_exceeded_are_reported() -> None:
     exceeded = {name: limit for name, _, limit, *_ in CASES}
     assert sorted(names(DRIFTED, **exceeded)) == sorted(exceeded)

@@ -160,6 +160,11 @@ def test_each_expectation_is_met_up_to_its_limit_and_no_further(
     assert parsed(name, met).names == (name,)
 
 
+def test_a_share_of_findings_is_met_exactly() -> None:
+    facts = replace(FACTS, findings={"DARK": 29})  # 0.29 * 100 is below 29
+    assert list(unmet(Expectations(max_fraction={"DARK": 0.29}), facts)) == []
+
+
 def test_every_expectation_has_a_case() -> None:
     assert [case[0] for case in CASES] == list(Expectations.model_fields)
 
