@@ -240,6 +240,8 @@ def parse_color(text: str) -> tuple[int, int, int]:
     """
     try:
         red, green, blue = ImageColor.getrgb(str(text))[:3]
+        if not all(0 <= part <= 255 for part in (red, green, blue)):
+            raise ValueError
     except ValueError:
         raise ValueError(f"{text!r} is not a color; write white or #ffffff") from None
     return red, green, blue

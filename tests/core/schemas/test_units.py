@@ -94,7 +94,10 @@ REFUSED: list[tuple[Callable[[str], object], tuple[str, ...]]] = [
     (units.parse_splits, ("a=1.5,b=-0.5", "a b=1", "a=nan", "a=inf", "a=1/0", "../x=1")),
     (units.parse_shards, ("", "0", "-1", "100000", "8.0")),
     (units.parse_shards, ("train=0", "train=8,train=9", "train=", "=3", "a=1,")),
-    (units.parse_color, ("", "whitish", "#12", "255,255,255", "rgb(1,2)")),
+    (
+        units.parse_color,
+        ("", "whitish", "#12", "255,255,255", "rgb(1,2)", "rgb(256,0,0)", "hsv(10,200%,90%)"),
+    ),
     (units.parse_fraction, ("", "nan", "inf", "-0.1", "1.1", "1%")),
     (partial(units.parse_int, low=0, high=9), ("", "10", "-1", "7.0", "1e1", "seven", "9" * 30)),
 ]
