@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.json_values import from_json, to_json
+from shardwright.schemas.json_values import from_json, is_finite, to_json
 from shardwright.schemas.plan import settings_json
 from shardwright.schemas.splits import in_split_order, totals_of
 from shardwright.schemas.units import format_size
@@ -452,7 +452,7 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, float]]:
         if not any(isinstance(item, list | Mapping) for item in value):
             for i, item in enumerate(value):
                 yield from _leaves(item, f"{name}.{i}")
-    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    elif isinstance(value, int | float) and not isinstance(value, bool) and is_finite(value):
         yield name, value
 
 
@@ -546,7 +546,7 @@ def drift_tables(drift: Drift) -> list[DriftTable]:
             "Images with other classes",
             ("classes before", "classes now", "images"),
             [(_listed(old) or "none", _listed(new) or "none", count) for (old, new), count in relabels],
-            max(0, changes.pairs - len(relabels)),
+            max(changes.pairs, len(changes.relabels)) - len(relabels),
         ),
         DriftTable(
             "Images in another split",

@@ -6,7 +6,7 @@ A class whose JSON differs from its fields has methods `as_json` and `from_json`
 from __future__ import annotations
 
 import base64
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -106,9 +106,14 @@ def _reader(kind: Any) -> _Reader:
 
 def _of_type(kind: type[Any], value: Any) -> Any:
     allowed = (int, float) if kind is float else (kind,)
-    if type(value) not in allowed or (kind is float and not math.isfinite(value)):
+    if type(value) not in allowed or (kind is float and not is_finite(value)):
         raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
+
+
+def is_finite(number: float) -> bool:
+    """Returns whether a number fits into a float; JSON has integers that do not."""
+    return abs(number) <= sys.float_info.max
 
 
 def _first_of(readers: list[_Reader], value: Any) -> Any:

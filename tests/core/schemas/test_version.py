@@ -134,7 +134,8 @@ POINTER = Pointer(V, "ab", 1.0)
             {"acceptances": [{"who": "x"}]},
         )),
         *((POINTER, change) for change in (
-            {"version": "../x"}, {"version": 7}, {"published": "x"}, {"previous": None},
+            {"version": "../x"}, {"version": 7}, {"published": "x"}, {"published": 10**400},
+            {"previous": None},
         )),
     ],
 )  # fmt: skip
