@@ -166,9 +166,8 @@ def unused_ids(
 def labels_txt(classes: Mapping[int, str]) -> str:
     """Returns the text of `labels.txt`: TF-Slim's `id:name` lines (research/slim/datasets/dataset_utils.py).
 
-    A line break inside a name (file systems allow it) is written as `\
-    `, and other control characters likewise. Tabs stay, and so do Unicode's line separators, which do not end
-    a line here.
+    A line break inside a name (file systems allow it) is written as `\\n`, and other
+    control characters likewise. Tabs stay, and so do Unicode's line separators, which do not end a line here.
 
     Args:
       classes: Id -> class name, in the order of ids.
