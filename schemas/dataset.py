@@ -69,16 +69,21 @@ class Shard:
     sha256: str
 
 
-class _Counts(NamedTuple):
-    """The types of the counts in `Dataset.ledger`."""
+class _Totals(NamedTuple):
+    """The totals in `Dataset.ledger`, and in each of its splits."""
 
-    listed: int = 0
-    written: int = 0
-    quarantined: int = 0
-    filtered: int = 0
-    deduplicated: int = 0
-    splits: Mapping[str, Mapping[str, int]] = {}
-    reasons: Mapping[str, Mapping[str, int]] = {}
+    listed: int
+    written: int
+    quarantined: int
+    filtered: int
+    deduplicated: int
+
+
+class _Parts(NamedTuple):
+    """The other fields of `Dataset.ledger`."""
+
+    splits: Mapping[str, _Totals]
+    reasons: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -278,7 +283,8 @@ class Dataset:
                             "or convert again."
                         )
             splits = {split: content["shards"] for split, content in by_split(value["splits"]).items()}
-            from_json(_Counts, value["ledger"])  # finds damage
+            for kind in (_Totals, _Parts):
+                from_json(kind, value["ledger"])  # finds damage
             return from_json(Dataset, {**value, "splits": splits})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error

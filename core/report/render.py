@@ -350,7 +350,7 @@ def split_text(dataset: Dataset, splits_from: SplitsFrom | None) -> str:
         f"{_shares(split_setting)}, by a hash of "
         f"{f'the part of the key that {pattern} matches' if pattern else 'the key'} (seed {seed})"
     )
-    with contextlib.suppress(ValueError):  # the settings may be damaged
+    with contextlib.suppress(LookupError, ValueError):  # the settings may be damaged
         if dataset.split_shares is not None:
             drawn += f"; {dataset.split_shares.sentence}"
     if splits_from is SplitsFrom.HASH:
@@ -382,15 +382,16 @@ def settings_in_effect(dataset: Dataset, splits: str) -> dict[str, Any]:
     settings = settings_json(dataset.plan.settings)
     of_source = splits.endswith("as the source names them")
     judged = settings.keys() & CONVERT_SETTINGS.keys()  # a later version may have other settings
-    with contextlib.suppress(UsageError):  # the layout file may not exist here
+    idle: list[str] = []
+    with contextlib.suppress(UsageError, LookupError, ValueError):  # the settings may be damaged
         facts = ConversionFacts(
             settings_from({}, {name: settings[name] for name in judged}),
             None,
             SplitsFrom.SOURCE if of_source else SplitsFrom.HASH,
         )
-        for name in judged:
-            if not has_effect(name, facts):
-                del settings[name]
+        idle = [name for name in judged if not has_effect(name, facts)]
+    for name in idle:
+        del settings[name]
     if settings.get("splits"):
         settings["splits"] = _shares(str(settings["splits"]))
     if settings.get("shards"):

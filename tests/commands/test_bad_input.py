@@ -404,6 +404,8 @@ def test_names_that_differ_only_in_unicode_form_collide(capfd: Capture, tmp_path
         (lambda d: d["ledger"].update(quarantined="3"), "is damaged"),
         (lambda d: d["ledger"].update(splits={"train": 3}), "is damaged"),
         (lambda d: d["ledger"].update(reasons=[]), "is damaged"),
+        (lambda d: d["ledger"].pop("filtered"), "is damaged"),
+        (lambda d: d["ledger"]["splits"]["train"].pop("written"), "is damaged"),
     ],
 )
 def test_wrong_plans_are_refused(

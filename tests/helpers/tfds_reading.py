@@ -17,6 +17,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import FeatureSpec
+from shardwright.schemas.ledger import ledger_json
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
 
@@ -139,7 +140,7 @@ def made(
         plan=Plan(tuple(labels), {"train": 1}, {"train": 1}, {**SETTINGS, **settings}),
         versions={},
         splits={"train": (Shard(file.name, len(records), file.stat().st_size, "0" * 64),)},
-        ledger={},
+        ledger=ledger_json({}, {}),
         class_counts={},
         first_label=first_label,
         formats={"train": {format: len(records)}} if format else {},
