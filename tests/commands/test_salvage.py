@@ -355,14 +355,18 @@ def test_a_full_disk_is_named_with_the_file_to_write(
         salvage(str(copied), str(tmp_path / "saved"))
 
 
+@pytest.mark.parametrize("output", ["saved", "."])  # nobody can remove the current directory
 def test_a_dataset_without_sound_records_is_refused_and_leaves_nothing(
-    copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    output: str,
+) -> None:  # fmt: skip
     for item in copied.glob("*.tfrecord"):
         item.unlink()
-    assert main(["salvage", "--dataset", str(copied), "--output", str(tmp_path / "saved")]) == 1
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["salvage", "--dataset", str(copied), "--output", output]) == 1
     assert "SHARD_MISSING" in capsys.readouterr().err
-    assert not (tmp_path / "saved").exists()
+    assert not list((tmp_path / "here").iterdir())
 
 
 def test_the_output_must_be_empty(copied: Path, tmp_path: Path) -> None:
