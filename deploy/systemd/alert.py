@@ -30,9 +30,12 @@ def text_of(unit: str, environment: Mapping[str, str], log: str) -> str:
 
 
 def log_of(unit: str) -> str:
-    """Returns the last lines of the unit's log."""
+    """Returns the last lines of the unit's log, or why it cannot be read; the alert is sent anyway."""
     command = ["journalctl", "--unit", unit, "--lines", "20", "--output", "cat", "--no-pager"]
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30).stdout
+    try:
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"Its log cannot be read: {error}\n"
 
 
 def post(url: str, text: str) -> None:

@@ -348,9 +348,10 @@ def chat() -> Iterator[str]:
 
 
 def alert(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs the alert with a fake journal, and a sendmail that stores the mail."""
+    """Runs the alert with a fake journal if there is none, and a sendmail that stores the mail."""
     log = r'printf "first\nlast: \377ü\n"'
-    put_script(folder / "journalctl", f'echo "$@" >{folder}/asked\n{log}\n')
+    if not (folder / "journalctl").exists():
+        put_script(folder / "journalctl", f'echo "$@" >{folder}/asked\n{log}\n')
     put_script(folder / "sendmail", f"cat >{folder}/mail\n")
     return subprocess.run(
         [sys.executable, ALERT, UNIT], env={"PATH": f"{folder}:/usr/bin:/bin"} | environment,
@@ -387,6 +388,15 @@ def test_a_mail_is_sent_even_if_the_webhook_fails(chat: str, tmp_path: Path) -> 
     assert done.returncode == 1 and "post failed" in done.stderr and "Traceback" not in done.stderr
     mail = (tmp_path / "mail").read_text()
     assert "To: team@example.com" in mail and f"Subject: {UNIT} failed" in mail
+
+
+def test_an_alert_is_sent_even_if_the_log_cannot_be_read(chat: str, tmp_path: Path) -> None:
+    (tmp_path / "journalctl").write_text("#!/nowhere")
+    (tmp_path / "journalctl").chmod(0o700)
+    done = alert(tmp_path, PATH=str(tmp_path), ALERT_WEBHOOK=chat, MONITOR_EXIT_STATUS="3")
+    assert (done.returncode, done.stderr) == (0, "")
+    (message,) = _Chat.messages
+    assert "the storage failed" in message["text"] and "Its log cannot be read: " in message["text"]
 
 
 @pytest.mark.parametrize("where", ["http://127.0.0.1:9", "no address", "https://", None])
