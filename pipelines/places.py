@@ -164,8 +164,9 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
     files = files_of_output(output, holder)
     if holder and is_being_replaced(output):
         raise EngineError(f"{place} is being replaced by another run; run again when that has ended.")
-    folders = (file.split("/") for file in files)
-    if LATEST_JSON in files or any(part[0] == VERSIONS_DIR and is_version(part[1]) for part in folders):
+    paths = (file.split("/") for file in files)
+    of_versions = (path[0] == VERSIONS_DIR and is_version(path[1]) for path in paths if len(path) > 2)
+    if LATEST_JSON in files or any(of_versions):
         raise UsageError(
             f"--output {place} holds versions, and a conversion there would delete all of "
             "them; make the next one with shardwright rebuild, or choose another place."

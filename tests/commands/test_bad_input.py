@@ -61,7 +61,7 @@ def mistakes(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> Path:
         ("layout.yaml", b"features: {price: {column: price, type: money}}"),
         ("names", b"bee\nant"), ("rebuild.yaml", b"input: in\noutput: new\n"),
         ("clash.csv", b"path,label,split\nin/ant/000.jpg,a,train\nin/bee/001.png,a,data\n"),
-        ("bee", b"bee"), ("full/mine.txt", b"x"),
+        ("bee", b"bee"), ("full/versions", b"x"),
     ):  # fmt: skip
         put(folder / name, text)
     shutil.copytree(dataset, folder / "unfinished")
