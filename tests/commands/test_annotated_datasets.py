@@ -145,39 +145,25 @@ def test_detection_records_are_inspected_drawn_and_validated(
     assert validate(place).sound
 
 
-#: The classes of the masks: the upper part of each picture, and the lower part of each.
-MASKED = ("above", *(path.name for path in BIRDS))
-
-
-@pytest.fixture
-def masked(tmp_path: Path) -> Path:
-    """Pictures, and masks with the same names; each has its own class below the middle."""
+def test_semantic_masks_are_transformed_with_their_pictures(tmp_path: Path) -> None:
+    """The upper part of each picture is of one class, and the lower part of each is of its own."""
+    names = ("above", *(path.name for path in BIRDS))
     (tmp_path / "masks").mkdir()
-    (tmp_path / "images").mkdir()
-    (tmp_path / "classes.txt").write_text("\n".join(MASKED))
+    (tmp_path / "classes.txt").write_text("\n".join(names))
     for number, path in enumerate(BIRDS, 1):
-        (tmp_path / "images" / path.name).write_bytes(path.read_bytes())
         with Image.open(path) as image:
             ids = np.zeros(image.size[::-1], np.uint8)
         ids[ids.shape[0] // 2 :] = number
         Image.fromarray(ids).save(tmp_path / "masks" / f"{path.stem}.png")
-    return tmp_path
-
-
-def segment(masked: Path, **settings: Any) -> ConvertResult:
-    values = {"layout": "segmentation", "resize": "40x60", "fit": "pad", "verify": "full", **settings}
-    return convert(
-        input=str(masked / "images"), mask_dir=str(masked / "masks"), output=str(masked / "out"), **values
-    )
-
-
-def test_semantic_masks_are_transformed_with_their_pictures(masked: Path) -> None:
-    made = segment(masked, class_names=str(masked / "classes.txt"))
-    assert made.dataset.labels == MASKED and made.dataset.ledger["written"] == len(BIRDS)
+    made = convert(
+        input=BIRDS[0].parent, include="*.jpg", mask_dir=tmp_path / "masks", output=tmp_path / "out",
+        class_names=tmp_path / "classes.txt", layout="segmentation", resize="40x60", fit="pad", verify="full",
+    )  # fmt: skip
+    assert made.dataset.labels == names and made.dataset.ledger["written"] == len(BIRDS)
     for key, example in by_key(made.path).items():
         mask = picture(example, "image/segmentation/class/encoded")
         assert mask.shape == (60, 40)
-        below = MASKED.index(key)
+        below = names.index(key)
         assert set(np.unique(mask)) == {0, below, 255}
         assert value(example, "image/segmentation/class/format") == "png"
         assert value(example, "image/format") == "jpeg"
@@ -186,7 +172,7 @@ def test_semantic_masks_are_transformed_with_their_pictures(masked: Path) -> Non
         rows = [np.flatnonzero((mask == number).any(axis=1)) for number in (0, below)]
         assert rows[0][-1] + 1 == rows[1][0]
         assert abs(len(rows[0]) - len(rows[1])) <= 1
-    found = inspect(made.path, contact_sheet=str(masked / "sheet.png"))
+    found = inspect(made.path, contact_sheet=str(tmp_path / "sheet.png"))
     assert found["contact_sheet"]["thumbnails"] == len(BIRDS)
     assert validate(made.path).sound
 

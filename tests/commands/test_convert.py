@@ -15,9 +15,11 @@ import tifffile
 from helpers.annotation_sets.coco import put_coco
 from helpers.fewer_imports import late
 from helpers.hostile import Done, check_books, document, make_tree, run, sentence_of, shard_hashes
-from helpers.repository import PHOTOS
+from helpers.records import by_key, value
+from helpers.repository import PHOTOS, SETTINGS
 from PIL import Image, ImageOps
 
+from shardwright.core.concurrency import converters
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan
@@ -26,33 +28,6 @@ from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import fingerprint
 
 tf = late("tensorflow")
-
-#: Feature -> name of its type.
-TYPES = {
-    "image/encoded": "string",
-    "image/format": "string",
-    "image/height": "int64",
-    "image/width": "int64",
-    "image/channels": "int64",
-    "image/class/label": "int64",
-    "image/class/text": "string",
-    "image/filename": "string",
-    "image/key/sha256": "string",
-}
-TF_COMPRESSION = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
-
-
-def read_all(result: ConvertResult, compression: str = "none") -> list[dict[str, object]]:
-    """Reads every record with TensorFlow, in the order of the shards."""
-    spec = {name: tf.io.FixedLenFeature([], tf.as_dtype(kind)) for name, kind in TYPES.items()}
-    files = [
-        str(Path(result.path) / shard.file) for shards in result.dataset.splits.values() for shard in shards
-    ]
-    records = tf.data.TFRecordDataset(files, compression_type=TF_COMPRESSION[compression])
-    return [
-        {name: value.numpy() for name, value in tf.io.parse_single_example(record, spec).items()}
-        for record in records
-    ]
 
 
 def reference(path: Path, size: tuple[int, int]) -> np.ndarray:
@@ -72,22 +47,20 @@ def test_tensorflow_reads_every_record_with_the_right_pixels(
     result = convert_photos(
         resize="48x32", image_format="png", compression=compression, splits="train=0.7,test=0.3"
     )
-    records = read_all(result, compression)
-    files = sorted(path for path in PHOTOS.rglob("*") if path.is_file())
-    assert sorted(r["image/filename"].decode() for r in records) == [
-        path.relative_to(PHOTOS).as_posix() for path in files
-    ]
+    records = by_key(result.path)
+    files = {path.relative_to(PHOTOS).as_posix() for path in PHOTOS.rglob("*") if path.is_file()}
+    assert records.keys() == files and result.records == len(files)
     labels = result.dataset.labels
     assert labels == tuple(sorted(path.name for path in PHOTOS.iterdir()))
-    for record in records:
-        path = PHOTOS / record["image/filename"].decode()
-        assert labels[record["image/class/label"]] == path.parent.name
-        assert record["image/class/text"].decode() == path.parent.name
-        assert record["image/key/sha256"].decode() == hashlib.sha256(path.read_bytes()).hexdigest()
-        assert record["image/format"] == b"png"
-        pixels = tf.io.decode_png(record["image/encoded"]).numpy()
+    for key, record in records.items():
+        path = PHOTOS / key
+        assert labels[value(record, "image/class/label")] == path.parent.name
+        assert value(record, "image/class/text") == path.parent.name
+        assert value(record, "image/key/sha256") == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert value(record, "image/format") == "png"
+        pixels = tf.io.decode_png(value(record, "image/encoded")).numpy()
         assert pixels.shape == (32, 48, 3)
-        shape = tuple(record[f"image/{name}"] for name in ("height", "width", "channels"))
+        shape = tuple(value(record, f"image/{name}") for name in ("height", "width", "channels"))
         assert shape == pixels.shape
         difference = pixels.astype(float) - reference(path, (48, 32))
         # JPEGs much larger than the target are decoded DCT-scaled: 42 dB. In others, only rounding differs.
@@ -98,37 +71,23 @@ def test_tensorflow_reads_every_record_with_the_right_pixels(
 def test_kept_originals_are_the_source_bytes(convert_photos: Callable[..., ConvertResult]) -> None:
     result = convert_photos()
     kept = 0
-    for record in read_all(result):
-        source = (PHOTOS / record["image/filename"].decode()).read_bytes()
-        kept += record["image/encoded"] == source
-        assert tf.io.decode_image(record["image/encoded"]).shape[2] == record["image/channels"]
+    for key, record in by_key(result.path).items():
+        stored = value(record, "image/encoded")
+        kept += stored == (PHOTOS / key).read_bytes()
+        assert tf.io.decode_image(stored).shape[2] == value(record, "image/channels")
+        assert value(record, "image/format") == "jpg" or not key.lower().endswith(".jpg")
     assert kept == result.outcome["kept"] > 10
-    jpegs = [r for r in read_all(result) if r["image/filename"].lower().endswith(b".jpg")]
-    assert {r["image/format"] for r in jpegs} == {b"jpg"}
 
 
-def test_the_directory_has_the_documented_files(sound_dataset: Path) -> None:
-    document = json.loads((sound_dataset / "dataset.json").read_text())
-    names = {path.relative_to(sound_dataset).as_posix() for path in sound_dataset.rglob("*")}
-    shards = {s["file"] for split in document["splits"].values() for s in split["shards"]}
-    ledgers = {f"_shards/{name.removesuffix('.tfrecord')}.jsonl.gz" for name in shards}
-    side_files = {
-        "dataset.json", "labels.txt", "quarantine.jsonl", "findings.json",
-        "run.json", "_shards", "_work", "_work/outcome.json", "_index", "croissant.json",
-        "dataset_info.json", "features.json", "parse.py", "schema.pbtxt", "README.md",
-        "_card", "_card/.samples.jpg",
-    }  # fmt: skip
-    indexes = {f"_index/{name.removesuffix('.tfrecord')}.idx" for name in shards}
-    assert names == shards | ledgers | indexes | side_files
-    assert document["format_version"] == 1
+def test_the_digests_in_a_dataset_are_those_of_its_files(sound_dataset: Path) -> None:
+    stored = document(sound_dataset)
+    assert stored["format_version"] == 1
     labels = (sound_dataset / "labels.txt").read_text().splitlines()
-    assert labels == [f"{i}:{name}" for i, name in enumerate(document["labels"])]
-    hashes = {}
-    for name in shards:
-        data = (sound_dataset / name).read_bytes()
-        hashes[name] = hashlib.sha256(data).hexdigest()
+    assert labels == [f"{i}:{name}" for i, name in enumerate(stored["labels"])]
+    files = sound_dataset.glob("*.tfrecord")
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     assert hashes == shard_hashes(sound_dataset)
-    assert document["fingerprint"] == fingerprint(hashes, document["labels"], document["features"])
+    assert stored["fingerprint"] == fingerprint(hashes, stored["labels"], stored["features"])
 
 
 def test_the_shard_ledgers_locate_every_record(sound_dataset: Path) -> None:
@@ -177,24 +136,18 @@ def test_the_plan_predicts_what_convert_writes(convert_photos: Callable[..., Con
 @pytest.mark.parametrize("processes", [(), pytest.param((1, 2, 3, 8), marks=pytest.mark.slow)], ids=str)
 def test_the_contents_of_shards_do_not_depend_on_workers_or_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_photos: Callable[..., ConvertResult],
-    processes: tuple[int, ...],
+    sound_dataset: Path, processes: tuple[int, ...],
 ) -> None:  # fmt: skip
-    from shardwright.core.concurrency import converters
-
-    settings = {"resize": 48, "splits": "train=0.8,test=0.2", "shards": "train=5,test=2"}
-    hashes = []
-    for threads in (1, 8):
-        monkeypatch.setattr(converters, "worker_threads", lambda threads=threads: threads)
-        hashes.append(shard_hashes(Path(convert_photos(**settings).path)))
-    # Worker processes do not import TensorFlow either: one that does fails.
+    """Worker processes do not import TensorFlow either: one that does fails."""
+    monkeypatch.setattr(converters, "worker_threads", lambda: 8)
     (tmp_path / "tensorflow.py").write_text("raise ImportError('tensorflow is not for workers')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    hashes.append(shard_hashes(Path(convert_photos(beam_options=["--pool=processes"], **settings).path)))
-    for workers in processes:
-        options = ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"]
-        hashes.append(shard_hashes(Path(convert_photos(beam_options=options, **settings).path)))
-    assert len(hashes[0]) == 7
-    assert all(found == hashes[0] for found in hashes)
+    multiple = [
+        ["--direct_running_mode=multi_processing", f"--direct_num_workers={workers}"] for workers in processes
+    ]
+    for options in ([], ["--pool=processes"], *multiple):
+        made = convert_photos(beam_options=options, **SETTINGS)
+        assert shard_hashes(Path(made.path)) == shard_hashes(sound_dataset), options
 
 
 Capture = pytest.CaptureFixture[str]
@@ -284,18 +237,17 @@ def test_too_many_bad_images_publish_nothing_and_resume_publishes_as_many_as_the
     assert check_books(output) and document(output)["ledger"]["quarantined"] == 3
 
 
-def test_a_dataset_without_any_record_is_refused(capfd: Capture, tmp_path: Path) -> None:
-    sentence = sentence_of(bad_run(capfd, tmp_path, 10, "--max_bad_fraction=1"), 1)
-    assert "10 of 10 images are bad (10 NOT_AN_IMAGE): nothing was published" in sentence
-    assert not (tmp_path / "out" / "dataset.json").exists()
-
-
-def test_a_dataset_without_images_is_refused(capfd: Capture, tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "in")
-    done = run(capfd, "convert", "--input", tree, "--output", tmp_path / "out", "--min_side=9999")
-    assert sentence_of(done, 1) == (
-        "No image was written, because all were filtered; nothing was published. Check --input."
-    )
+@pytest.mark.parametrize(
+    ("bad", "option", "says"),
+    [
+        (10, "--max_bad_fraction=1", "10 of 10 images are bad (10 NOT_AN_IMAGE): nothing was published"),
+        (0, "--min_side=99", "No image was written, because all were filtered; nothing was published. Check"),
+    ],
+)
+def test_a_dataset_without_any_record_is_refused(
+    capfd: Capture, tmp_path: Path, bad: int, option: str, says: str
+) -> None:
+    assert sentence_of(bad_run(capfd, tmp_path, bad, option), 1).startswith(says)
     assert not (tmp_path / "out" / "dataset.json").exists()
 
 
@@ -328,5 +280,3 @@ def test_as_many_images_as_shards_fill_each_shard(capfd: Capture, tmp_path: Path
     # The source is compared with the shards as they were filled.
     done = run(capfd, "validate", "--dataset", output, "--against", source)
     assert done.code == 0, done
-    again = convert(input=str(source), output=str(tmp_path / "again"), plan_from=str(output))
-    assert again.dataset.fingerprint == document(output)["fingerprint"]
