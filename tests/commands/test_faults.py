@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.annotation_sets.yolo import put_set
 from helpers.hostile import (
     COMMAND,
     Done,
@@ -40,6 +41,7 @@ from helpers.hostile import (
     start,
     wait,
 )
+from helpers.listing import listed
 
 from shardwright.core import conversion as shard_convert
 from shardwright.core import storage
@@ -48,7 +50,6 @@ from shardwright.core.concurrency.underway import UNDERWAY, Task, Underway
 from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT, Watchdog
 from shardwright.core.concurrency.workers import experiment, values_of
 from shardwright.core.images import read
-from shardwright.core.sources import class_folders
 from shardwright.pipelines import cli
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.process import ENDING, WATCHDOG, graceful_shutdown
@@ -59,7 +60,7 @@ from shardwright.schemas.version import LEASE_JSON
 
 Capture = pytest.CaptureFixture[str]
 Convert = Callable[..., Done]
-IMAGES = 200
+IMAGES = 130
 SETTINGS = ("--resize=8", "--splits=train=0.7,test=0.3", "--shards=train=4,test=2", "--max_bad_fraction=0.1")
 STORAGE = "shardwright.core.storage"
 READ = "shardwright.core.conversion:read_image"
@@ -155,12 +156,6 @@ def test_resume_finishes_a_run_that_was_killed_or_told_to_end(
     assert count >= reused and (count == 6) == (reused == 6)
 
 
-def test_ctrl_c_in_a_command_without_resume_does_not_advise_it(tmp_path: Path, tree: Path) -> None:
-    interrupt = partial(at_call, READ, "/", 10, partial(signal_self, signal.SIGINT))
-    done = run_forked(tmp_path / "log", "plan", "--input", tree, before=interrupt)
-    assert done == (130, "", "shardwright: interrupted; run again.\n")
-
-
 def test_a_limit_on_file_sizes_stops_the_job_like_a_full_disk(tmp_path: Path, tree: Path) -> None:
     limit = partial(limit_file_size, 10_000)
     done = run_forked(tmp_path / "log", *argv_of(tree, tmp_path), before=limit)
@@ -246,19 +241,11 @@ def test_a_source_that_changes_stops_the_job(
     assert outcomes(tmp_path / "out")["bee/001.png"] == "written"
 
 
-def test_a_source_that_disappears_is_unreadable(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, convert_small: Convert
-) -> None:
-    real = class_folders.list_class_folders
-
-    def listed(*arguments: Any) -> Iterator[Any]:
-        yield from list(real(*arguments))
-        (small / "bee" / "001.png").unlink(missing_ok=True)
-
-    monkeypatch.setattr(class_folders, "list_class_folders", listed)
-    assert convert_small("--max_bad_fraction=0.5").code == 0
-    found = check_books(tmp_path / "out")["bee/001.png"]
-    assert (found["reason"], found["stage"]) == ("UNREADABLE", "read")
+def test_a_source_that_disappears_is_unreadable(small: Path) -> None:
+    found = listed(small, "classification")
+    (small / "bee" / "001.png").unlink()
+    gone = found.entries()["bee/001.png"]
+    assert (gone.reason, gone.stage) == ("UNREADABLE", "read")
 
 
 @pytest.mark.sampled(1)
@@ -276,7 +263,7 @@ def test_a_lack_of_memory_stops_the_job(
 
 
 def test_one_image_that_asks_for_absurd_memory_is_corrupt(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, convert_small: Convert
+    monkeypatch: pytest.MonkeyPatch, small: Path
 ) -> None:
     real = shard_convert.convert_image
 
@@ -286,8 +273,7 @@ def test_one_image_that_asks_for_absurd_memory_is_corrupt(
         return real(data, name, *rest)
 
     monkeypatch.setattr(shard_convert, "convert_image", greedy)
-    assert convert_small("--max_bad_fraction=0.5").code == 0
-    assert outcomes(tmp_path / "out")["bee/001.png"] == "CORRUPT"
+    assert listed(small, "classification").entries()["bee/001.png"].reason == "CORRUPT"
 
 
 def test_unexpected_errors_are_one_sentence_and_a_traceback_on_demand(
@@ -326,19 +312,17 @@ def at_every_image(monkeypatch: pytest.MonkeyPatch, tree: Path, act: Callable[[s
     ],
 )
 def test_faults_of_the_storage_are_not_faults_of_an_image(
-    monkeypatch: pytest.MonkeyPatch, small: Path, convert_small: Convert, number: int, says: str
+    monkeypatch: pytest.MonkeyPatch, small: Path, number: int, says: str
 ) -> None:
     def failing(path: str) -> None:
         raise OSError(number, os.strerror(number), path)
 
     at_every_image(monkeypatch, small, failing)
-    sentence = sentence_of(convert_small(), 3)
-    assert sentence.startswith(f"Cannot read {small}/") and says in sentence
+    with pytest.raises(EngineError, match=f"^Cannot read {small}/.*{says}"):
+        listed(small, "classification").entries()
 
 
-def test_a_transient_fault_of_the_storage_is_retried(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, convert_small: Convert
-) -> None:
+def test_a_transient_fault_of_the_storage_is_retried(monkeypatch: pytest.MonkeyPatch, small: Path) -> None:
     failed: set[str] = set()
 
     def flaky(path: str) -> None:
@@ -347,27 +331,8 @@ def test_a_transient_fault_of_the_storage_is_retried(
             raise OSError(errno.EIO, "once")
 
     at_every_image(monkeypatch, small, flaky)
-    assert convert_small().code == 0
-    assert set(outcomes(tmp_path / "out").values()) == {"written"} and len(failed) == 6
-
-
-def test_an_unlistable_folder_stops_the_job(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, convert_small: Convert
-) -> None:
-    real = os.scandir
-
-    def forbidden(path: Any) -> Any:
-        if not isinstance(path, int) and os.fsencode(path).endswith(b"/bee"):
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", forbidden)
-    done = convert_small()
-    monkeypatch.undo()
-    assert sentence_of(done, 3) == (
-        f"Cannot list {small}/bee: permission denied; make it readable or move it out of the input."
-    )
-    assert not (tmp_path / "out").exists()
+    entries = listed(small, "classification").entries().values()
+    assert {entry.outcome for entry in entries} == {"written"} and len(failed) == 6
 
 
 @pytest.mark.slow
@@ -377,7 +342,7 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
     output = tmp_path / "out"
     refused = ("convert", "--input", tree, "--output", output, *options, "--max_bad_fraction=0")
     sentence = sentence_of(run_command(*refused), 1)
-    assert "1 of 201 images is bad (1 NOT_AN_IMAGE)" in sentence
+    assert f"1 of {IMAGES + 1} images is bad (1 NOT_AN_IMAGE)" in sentence
     double = ("convert", "--input", tree, "--input", tree, "--output", tmp_path / "other", *options)
     sentence = sentence_of(run_command(*double), 2)
     assert "Two images have the key" in sentence and not (tmp_path / "other").exists()
@@ -414,23 +379,16 @@ def handlers() -> Iterator[None]:
 
 
 def test_errors_at_the_end_are_interruptions_but_refusals_stay(capsys: Capture) -> None:
-    def broken() -> int:
+    def ended_with(error: Exception) -> int:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         except KeyboardInterrupt:
-            raise EngineError("The engine failed; look.") from None
+            raise error from None
         return 0
 
-    def refused() -> int:
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-        except KeyboardInterrupt:
-            raise DataRefused("Too many images are bad.") from None
-        return 0
-
-    assert exit_code_of(broken) == 130
+    assert exit_code_of(partial(ended_with, EngineError("The engine failed; look."))) == 130
     assert capsys.readouterr().err == "shardwright: interrupted; it was told to end (SIGTERM); run again.\n"
-    assert exit_code_of(refused) == 1
+    assert exit_code_of(partial(ended_with, DataRefused("Too many images are bad."))) == 1
     assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
 
 
@@ -478,8 +436,14 @@ def test_processes_of_the_command_end_with_it_and_others_go_on() -> None:
 def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A conversion, or another command, with two worker processes that has written a few shards."""
     make_tree(tmp_path / "in", 600)
-    name = getattr(request, "param", "convert")
-    command = [str(COMMAND), name, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    command = [
+        str(COMMAND),
+        request.param,
+        "--input",
+        str(tmp_path / "in"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
     command += ["--direct_running_mode=multi_processing", "--direct_num_workers=2", "--shards=40"]
     command += ["--resize=500", "--image_format=png"]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
@@ -521,15 +485,6 @@ def test_a_command_ends_with_its_worker_processes(
     assert f"shardwright: interrupted; {reason}run again" in err and "Traceback" not in err
     assert err.endswith("run again with --resume to go on.\n" if "convert" in job.args else "run again.\n")
     assert not _workers_of(job) and not (tmp_path / "out" / LEASE_JSON).exists()
-
-
-@pytest.mark.slow
-def test_a_killed_worker_process_is_reported(job: subprocess.Popen[str]) -> None:
-    os.kill(_workers_of(job)[0], signal.SIGKILL)
-    assert job.wait(60) == 3
-    err = job.stderr.read() if job.stderr else ""
-    assert "shardwright: A worker process ended unexpectedly" in err and "Traceback" not in err
-    assert "Channel closed" not in err and not _workers_of(job)
 
 
 def _watchdog(tasks: Callable[[], list[Task]]) -> tuple[Watchdog, list[str], list[str]]:
@@ -671,19 +626,15 @@ def put_tar(folder: Path) -> None:
 
 
 def put_yolo(folder: Path) -> None:
-    for name, data in (
-        ("images/a.png", picture(1)), ("labels/a.txt", b"0 0.5 0.5 0.5 0.5\n"),
-        ("data.yaml", b"path: .\ntrain: images\nnames: [ant]\n"),
-    ):  # fmt: skip
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(data)
+    yaml = "path: .\ntrain: images/train\nnames: [thing, no, bird]\n"
+    put_set(folder, {"train": ("eagle", "apple")}, yaml)
 
 
 @pytest.mark.parametrize(
     ("put", "function", "place", "stage"),
     [
         (put_tar, ("archives.files", "unpack_tar"), "/a.tar.gz", "unpack); to leave it out"),
-        (put_yolo, ("yolo", "parse_labels"), "/labels/a.txt", "parse); to leave it out"),
+        (put_yolo, ("yolo", "parse_labels"), "/labels/train/apple.txt", "parse); to leave it out"),
         (partial(make_tree, images=2), ("class_folders", "find_tree"), "", "recognize)"),
         (partial(make_tree, images=2), ("class_folders", "list_class_folders"), "", "list)"),
     ],
