@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +22,17 @@ from helpers.hostile import (
     picture,
     refused,
     run,
-    run_command,
     sentence_of,
-    shard_hashes,
 )
 from helpers.listing import listed
+from helpers.records import by_key
+from helpers.trees import put_files
 
-from shardwright.core.records.compression import read_lazily
-from shardwright.core.records.framing import Record
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.image_ref import key_from_bytes, printable
 
 Capture = pytest.CaptureFixture[str]
-
-
-def test_the_installed_command_fails_with_its_code_and_one_line(tmp_path: Path) -> None:
-    done = run_command("inspect", "out", "--record", "3", cwd=tmp_path)
-    assert done == (2, "", "shardwright: Unknown option --record; did you mean --records?\n")
-    assert not os.listdir(tmp_path)
-
-
-def put(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +41,15 @@ def mistakes(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> Path:
     folder = tmp_path_factory.mktemp("mistakes")
     make_tree(folder / "in")
     shutil.copytree(dataset, folder / "out")
-    put(folder / "damaged/dataset.json", json.dumps({**document(dataset), "ledger": {}}).encode())
-    for name, text in (
-        ("gates.yaml", b"min_record: 7"), ("latin.yaml", b"name: caf\xe9"),
-        ("layout.yaml", b"features: {price: {column: price, type: money}}"),
-        ("names", b"bee\nant"), ("rebuild.yaml", b"input: in\noutput: new\n"),
-        ("clash.csv", b"path,label,split\nin/ant/000.jpg,a,train\nin/bee/001.png,a,data\n"),
-        ("bee", b"bee"), ("full/versions", b"x"),
-    ):  # fmt: skip
-        put(folder / name, text)
+    files = {
+        "damaged/dataset.json": json.dumps({**document(dataset), "ledger": {}}).encode(),
+        "gates.yaml": b"min_record: 7", "latin.yaml": b"name: caf\xe9",
+        "layout.yaml": b"features: {price: {column: price, type: money}}",
+        "names": b"bee\nant", "rebuild.yaml": b"input: in\noutput: new\n",
+        "clash.csv": b"path,label,split\nin/ant/000.jpg,a,train\nin/bee/001.png,a,data\n",
+        "bee": b"bee", "full/versions": b"x",
+    }  # fmt: skip
+    put_files(folder, files)
     shutil.copytree(dataset, folder / "unfinished")
     (folder / "unfinished/dataset.json").unlink()
     for name, target in (("link", "nowhere"), ("inlink", "in"), ("proc", "/proc")):
@@ -108,7 +94,6 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("inspect --dataset nope", "nope does not exist"),
         ("convert in --output=x --output y", "--output has two values, 'x' and 'y'; give it once"),
         ("plan in --min-side=1 --min_side=2", "--min_side has two values, '1' and '2'"),
-        ("plan in --resizee=3", "Unknown option --resizee; did you mean --resize?"),
         ("validate out --expct=gates.yaml", "Unknown option --expct; did you mean --expect?"),
         ("convert in x --overwrite --overwrite=false", "--overwrite has two values, 'true' and"),
         ("rebuild", "Name a job file with --job job.yaml; shardwright init writes one"),
@@ -303,14 +288,6 @@ def test_inputs_without_images_are_refused(
         assert says in refused(capfd, tmp_path, *command, "--input", source)
 
 
-def test_one_class_is_a_warning(capfd: Capture, tmp_path: Path) -> None:
-    """Beam's short names of runners are accepted."""
-    make_tree(tmp_path / "in", classes=["ant"])
-    done = run(capfd, "convert", tmp_path / "in", tmp_path / "out", "--runner=direct")
-    assert done.code == 0 and not done.err
-    assert "warning: There is only one class, 'ant'" in done.out
-
-
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("place", "code", "says"),
@@ -358,35 +335,18 @@ def test_the_message_about_a_duplicate_key_names_both_places(capfd: Capture, tmp
     sentence = refused(capfd, tmp_path, *argv, first, "--input", second)
     assert "Two images have the key " in sentence and "(a=PATH)" in sentence
     assert str(first) in sentence and str(second) in sentence
-    assert run(capfd, *argv, f"a={first}", "--input", f"b={second}").code == 0
-    found = outcomes(tmp_path / "out")
-    assert len(found) == 8 and {key.split("/")[0] for key in found} == {"a", "b"}
-    assert document(tmp_path / "out")["plan"]["labels"] == ["ant", "bee"]
 
 
 def test_a_duplicate_key_is_found_across_splits(capfd: Capture, tmp_path: Path) -> None:
     """One input names the splits, the other does not. Their keys are compared anyway."""
-    for i in range(8):
-        for folder in ("first/train/ant", "second/train/ant"):
-            (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-            (tmp_path / folder / f"{i}.png").write_bytes(picture(i))
+    for folder in ("first", "second"):
+        put_files(tmp_path / folder, {f"train/ant/{i}.png": picture(i) for i in range(8)})
     rows = [f"train/ant/{i}.png,ant\n" for i in range(8)]
     (tmp_path / "second" / "rows.csv").write_text("".join(["image,label\n", *rows]))
     inputs = ("--input", tmp_path / "first", "--input", tmp_path / "second" / "rows.csv")
     done = run(capfd, "convert", *inputs, "--output", tmp_path / "out", "--splits", "test=1")
     assert done.code == 2 and "shardwright: Two images have the key 'train/ant/" in done.err
     assert not (tmp_path / "out").exists()
-
-
-def test_names_that_differ_only_in_unicode_form_collide(capfd: Capture, tmp_path: Path) -> None:
-    folder = tmp_path / "in" / "ant"
-    folder.mkdir(parents=True)
-    for i, form in enumerate(("NFC", "NFD")):
-        (folder / (unicodedata.normalize(form, "é") + ".png")).write_bytes(picture(i))
-    if len(list(folder.iterdir())) < 2:
-        pytest.skip("this file system normalises names itself")
-    sentence = refused(capfd, tmp_path, "convert", "--input", tmp_path / "in", "--output", tmp_path / "out")
-    assert "Two images have the key 'ant/é.png'" in sentence and "Unicode" in sentence
 
 
 @pytest.mark.parametrize(
@@ -419,31 +379,17 @@ def test_wrong_plans_are_refused(
     assert says in refused(capfd, tmp_path, *argv)
 
 
-def test_images_of_unknown_classes_are_quarantined(capfd: Capture, tmp_path: Path, tree: Path) -> None:
-    names = tmp_path / "names"
-    names.write_text("cow\nant\n")
-    argv = ["convert", "--input", tree, "--output", tmp_path / "out", "--class_names", names]
-    assert run(capfd, *argv, "--max_bad_fraction", "0.5").code == 0
-    found = outcomes(tmp_path / "out")
-    assert {key for key, what in found.items() if what == "UNKNOWN_LABEL"} == {
-        key for key in found if key.startswith("bee/")
-    }
-    assert document(tmp_path / "out")["plan"]["labels"] == ["cow", "ant"]
-    assert all(e["stage"] == "build" for e in check_books(tmp_path / "out").values() if e.get("reason"))
-
-
-def test_a_copy_in_an_unknown_class_does_not_replace_the_known_one(capfd: Capture, tmp_path: Path) -> None:
-    for name in ("aaa/1.png", "bee/1.png", "bee/2.png"):
-        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "in" / name).write_bytes(picture(7))
-    (tmp_path / "names").write_text("bee")
+def test_images_of_unknown_classes_are_quarantined_and_replace_no_copy(
+    capfd: Capture, tmp_path: Path
+) -> None:
+    put_files(tmp_path / "in", dict.fromkeys(["aaa/1.png", "bee/1.png", "bee/2.png"], picture(7)))
+    (tmp_path / "names").write_text("cow\nbee\n")
     argv = ["convert", "--input", tmp_path / "in", "--output", tmp_path / "out", "--dedupe=exact"]
     assert run(capfd, *argv, "--class_names", tmp_path / "names", "--max_bad_fraction=1").code == 0
-    assert outcomes(tmp_path / "out") == {
-        "aaa/1.png": "UNKNOWN_LABEL",
-        "bee/1.png": "written",
-        "bee/2.png": "bee/1.png",
-    }
+    found = outcomes(tmp_path / "out")
+    assert found == {"aaa/1.png": "UNKNOWN_LABEL", "bee/1.png": "written", "bee/2.png": "bee/1.png"}
+    assert check_books(tmp_path / "out")["aaa/1.png"]["stage"] == "build"
+    assert document(tmp_path / "out")["plan"]["labels"] == ["cow", "bee"]
 
 
 @pytest.mark.parametrize(
@@ -467,12 +413,7 @@ def test_a_copy_in_an_unknown_class_does_not_replace_the_known_one(capfd: Captur
         ("--job", b"0", "write one `setting: value` on each line"),
         ("--job", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("--job", b"seed: 2020-13-45", "line 1, column 7: this is not YAML: this value cannot be read"),
-        ("--job", b"seed: " + b"[" * 3000, "nested too deeply"),
-        (
-            "--job",
-            b"seed: !!python/object:os.system x",
-            "is not YAML: write the value without the tag !!python/object:os.system",
-        ),
+        ("--job", b"seed: " + b"[" * 1000, "nested too deeply"),
         ("--job", b"input: 5", "write one path or a list of paths"),
         ("--job", b"input: [a, [b]]", "write one path or a list of paths"),
         ("--job", b"seed: 1.5", "is not a whole number"),
@@ -505,36 +446,18 @@ NAMES = (
 )  # fmt: skip
 
 
-def convert_tree(root: Path, source: Path, **settings: object) -> Path:
-    """Converts a tree and accepts all its faults, and checks the ledgers."""
-    output = root / f"out{len(list(root.glob('out*')))}"
-    convert(input=str(source), output=str(output), max_bad_fraction=1, **settings)
-    check_books(output)
-    return output
-
-
-def listed_outcomes(tree: Path) -> dict[str, str]:
-    """Lists and converts a tree without Beam; returns key -> outcome, or the reason why it was left out."""
-    entries = listed(tree, "classification").entries()
-    return {key: str(entry.reason or entry.outcome) for key, entry in entries.items()}
-
-
 def test_every_kind_of_file_is_accounted_for(tmp_path: Path) -> None:
     tree = tmp_path / "in"
     images = {
         "ant/UP.JPG": picture(1, "JPEG"), "ant/noext": picture(2), "ant/photo.txt": picture(3),
         "ant/wrong.jpg": picture(4, "GIF"), "ant/deep/er/x.png": picture(5), "bee/1.Png": picture(6),
     }  # fmt: skip
-    for name, data in images.items():
-        put(tree / name, data)
-    for name in (".git/a.png", ".DS_Store", "ant/.ipynb_checkpoints/a.png", "ant/.hidden.png", "bee/._1.png"):
-        put(tree / name, picture(7))
-    put(tree / "README.md", b"hello")
-    put(tree / "bee/labels.csv", b"a,b\n")
-    put(tree / "bee/empty", b"")
-    put(tree / "bee/empty.png", b"")
-    put(tree / "bee/text.jpg", b"these are words")
-    put(tree / "stray.png", picture(8))
+    dotfiles = [".git/a.png", ".DS_Store", "ant/.ipynb_checkpoints/a.png", "ant/.hidden.png", "bee/._1.png"]
+    others = {
+        "README.md": b"hello", "bee/labels.csv": b"a,b\n", "bee/empty": b"", "bee/empty.png": b"",
+        "bee/text.jpg": b"these are words", "stray.png": picture(8), "../elsewhere/1.png": picture(9),
+    }  # fmt: skip
+    put_files(tree, {**images, **dict.fromkeys(dotfiles, picture(7)), **others})
     (tree / "bee/folder.png").mkdir()
     os.mkfifo(tree / "bee/pipe.png")
     os.mkfifo(tree / "bee/pipe")
@@ -543,14 +466,10 @@ def test_every_kind_of_file_is_accounted_for(tmp_path: Path) -> None:
     (tree / "bee/broken").symlink_to("nowhere")
     (tree / "bee/self.png").symlink_to("self.png")
     (tree / "bee/up").symlink_to("..")
-    put(tmp_path / "elsewhere/1.png", picture(9))
     (tree / "linked").symlink_to(tmp_path / "elsewhere")
     (tree / "linked-twice").symlink_to("linked")
     expected = dict.fromkeys([*images, "linked-twice/1.png"], "written")
-    expected |= dict.fromkeys(
-        [".git/a.png", ".DS_Store", "ant/.ipynb_checkpoints/a.png", "ant/.hidden.png", "bee/._1.png"],
-        "dotfile",
-    )
+    expected |= dict.fromkeys(dotfiles, "dotfile")
     expected |= dict.fromkeys(["README.md", "bee/labels.csv", "bee/empty", "bee/broken"], "not_an_image")
     expected |= dict.fromkeys(["bee/pipe.png", "bee/pipe"], "special_file")
     expected |= dict.fromkeys(["bee/broken.png", "bee/self.png"], "UNREADABLE")
@@ -559,31 +478,11 @@ def test_every_kind_of_file_is_accounted_for(tmp_path: Path) -> None:
         "stray.png": "UNKNOWN_LABEL", "bee/up": "symlink_loop",
         "bee/link.png": "bee/1.Png", "linked/1.png": "linked-twice/1.png",
     }  # fmt: skip
-    output = convert_tree(tmp_path, tree, dedupe="exact")
+    output = tmp_path / "out"
+    convert(input=tree, output=output, max_bad_fraction=1, dedupe="exact")
     assert outcomes(output) == expected
     lines = [json.loads(line) for line in (output / "quarantine.jsonl").read_text().splitlines()]
     assert all(line["message"] and line["stage"] and line["uri"].startswith(str(tree)) for line in lines)
-
-
-def test_folders_named_like_splits_keep_their_splits(tmp_path: Path) -> None:
-    tree = tmp_path / "in"
-    for split in ("train", "val", "test"):
-        make_tree(tree / split, images=4)
-    put(tree / "stray.png", picture(50))
-    put(tree / "labels.csv", b"a,b\n")
-    put(tree / "val/stray.png", picture(51))
-    put(tree / ".git/x.png", picture(52))
-    put(tree / "test/ant/.ipynb_checkpoints/x.png", picture(53))
-    output = convert_tree(tmp_path, tree, splits="a=0.5,b=0.5")
-    splits = document(output)["ledger"]["splits"]
-    assert {name: (s["listed"], s["written"]) for name, s in splits.items()} == {
-        "train": (7, 4), "val": (5, 4), "test": (5, 4),
-    }  # fmt: skip
-    found = outcomes(output)
-    assert found["stray.png"] == found["val/stray.png"] == "UNKNOWN_LABEL"
-    assert found["labels.csv"] == "not_an_image"
-    assert found[".git/x.png"] == found["test/ant/.ipynb_checkpoints/x.png"] == "dotfile"
-    assert document(output)["plan"]["labels"] == ["ant", "bee"]
 
 
 def test_folders_deeper_than_pythons_recursion_limit_are_read() -> None:
@@ -601,43 +500,11 @@ def test_folders_deeper_than_pythons_recursion_limit_are_read() -> None:
     os.close(file)
     os.close(folder)
     try:
-        assert listed_outcomes(deep)["ant/" + "d/" * depth + "x.png"] == "written"
+        entries = listed(deep, "classification").entries()
+        assert entries["ant/" + "d/" * depth + "x.png"].outcome == "written"
     finally:
         # Shutil.rmtree would exceed the recursion limit.
         subprocess.run(["rm", "-rf", deep], check=True)
-
-
-def test_cyclic_links_end(tmp_path: Path) -> None:
-    make_tree(tmp_path / "in")
-    (tmp_path / "in/ant/to-bee").symlink_to("../bee")
-    (tmp_path / "in/bee/to-ant").symlink_to("../ant")
-    found = listed_outcomes(tmp_path / "in")
-    assert found["ant/to-bee/to-ant"] == found["bee/to-ant/to-bee"] == "symlink_loop"
-    assert found["ant/to-bee/001.png"] == found["bee/to-ant/002.png"] == "written"
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_unreadable_files_and_folders_are_accounted_for(capfd: Capture, tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "in")
-    (tree / "ant/000.jpg").chmod(0)
-    assert listed_outcomes(tree)["ant/000.jpg"] == "UNREADABLE"
-    (tree / "ant").chmod(0)
-    try:
-        argv = ("convert", "--input", tree, "--output", tmp_path / "new")
-        assert "Cannot list" in refused(capfd, tmp_path, *argv, code=3)
-    finally:
-        (tree / "ant").chmod(0o700)
-
-
-def keys_in_records(dataset: Path) -> list[bytes]:
-    """Returns the keys in the records themselves."""
-    tf = pytest.importorskip("tensorflow")
-    return [
-        tf.train.Example.FromString(item.data).features.feature["image/filename"].bytes_list.value[0]
-        for name in shard_hashes(dataset)
-        for item in read_lazily(str(dataset / name))
-        if isinstance(item, Record)
-    ]
 
 
 @pytest.mark.sampled(1)
@@ -659,9 +526,7 @@ def test_odd_names_are_preserved_in_records_ledgers_and_quarantine(
     done = run(capfd, *argv, f"--dedupe={dedupe}", "--resize=4", "--verify=full")
     assert (done.code, done.err) == (0, "")
     assert outcomes(tmp_path / "out") == expected
-    assert sorted(keys_in_records(tmp_path / "out")) == sorted(
-        key.encode() for key, what in expected.items() if what == "written"
-    )
+    assert by_key(tmp_path / "out").keys() == {key for key, what in expected.items() if what == "written"}
     labels = document(tmp_path / "out")["plan"]["labels"]
     assert labels == sorted((key_from_bytes(name) for name in NAMES), key=str.encode)
     assert (tmp_path / "out/labels.txt").read_bytes().count(b"\n") == len(NAMES)
@@ -704,13 +569,14 @@ def test_odd_names_in_the_paths_of_input_and_output_work(capfd: Capture, tmp_pat
         assert (done.code, done.err) == (0, ""), done
 
 
-def test_relative_names_may_look_like_options(
+def test_names_like_options_short_names_of_runners_and_a_single_class_are_accepted(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    make_tree(tmp_path / "in")
+    make_tree(tmp_path / "in", classes=["ant"])
     monkeypatch.chdir(tmp_path)
-    done = run(capfd, "convert", "--input=in", "--output=-o")
-    assert done.code == 0
+    done = run(capfd, "convert", "--input=in", "--output=-o", "--runner=direct")
+    assert done.code == 0 and not done.err
+    assert "warning: There is only one class, 'ant'" in done.out
     assert done.out.endswith("next: shardwright inspect ./-o\n")
     check_books(tmp_path / "-o")
 

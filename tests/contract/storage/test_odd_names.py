@@ -79,7 +79,8 @@ def test_names_that_are_equal_in_unicode_are_a_duplicate_key(
     for form in ("NFC", "NFD"):
         bucket.put("in/ant/" + unicodedata.normalize(form, "é.png"), picture(len(form)))
     done = run(capfd, "convert", "--input", f"{bucket.url}/in", "--output", tmp_path / "out")
-    assert "Two images have the key" in sentence_of(done, 2)
+    sentence = sentence_of(done, 2)
+    assert "Two images have the key 'ant/é.png'" in sentence and "only in their Unicode form" in sentence
 
 
 def test_objects_stored_compressed_give_the_same_records(bucket: Bucket, tree: Path) -> None:

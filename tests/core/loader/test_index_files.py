@@ -132,7 +132,7 @@ def test_a_wrong_record_does_not_hide_a_wrong_index(copied: Path) -> None:
     forgery.edit(("train", 0), 0, put("image/class/text", b"zebra"))
     forgery.seal()
     (copied / INDEXES[0]).write_bytes(b"0 1\n")
-    assert codes(copied) == {"INDEX_MISMATCH": 1, "LABEL_TEXT": 1}
+    assert sorted(finding.code for finding in findings_in(copied)) == ["INDEX_MISMATCH", "LABEL_TEXT"]
 
 
 def test_records_do_not_need_a_sound_index(sound_dataset: Path, copied: Path) -> None:
