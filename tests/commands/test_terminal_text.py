@@ -89,14 +89,6 @@ def test_choices_that_do_not_fit_are_in_the_text(capsys: Capture) -> None:
     assert "--fit {stretch,contain,cover,fit,pad}" in text
 
 
-def test_common_commands_show_three_cases(capsys: Capture) -> None:
-    for name in ("convert", "validate", "rebuild"):
-        shown = help_of(capsys, name).partition("\nexamples:\n")[2]
-        assert len(re.findall(r"^  # ", shown, re.MULTILINE)) == 3
-        assert len(re.findall(rf"^  shardwright {name} ", shown, re.MULTILINE)) == 3
-    assert len(re.findall(r"^  # ", help_of(capsys), re.MULTILINE)) == 3
-
-
 def test_a_long_example_is_one_that_a_shell_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     command = "shardwright convert photos/ out/ --resize 224 --splits train=0.9,test=0.1 --overwrite"
