@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,15 @@ def ids_in_records(dataset: Path) -> dict[str, set[tuple[int, ...]]]:
     return found
 
 
+def put_pictures(root: Path, counts: Mapping[str, int]) -> Path:
+    """Writes different pictures into folders; returns the folder that contains these."""
+    names = [f"{folder}/{i}.png" for folder, count in counts.items() for i in range(count)]
+    return put_files(root, {name: picture(seed) for seed, name in enumerate(names)})
+
+
 def build(folder: Path, number: int, **settings: Any) -> ConvertResult:
     """Converts the tree of one of the builds, which continues the previous build."""
-    names = [f"{name}/{i}.png" for name, count in BUILDS[number].items() for i in range(count)]
-    put_files(folder / f"in{number}", {name: picture(seed) for seed, name in enumerate(names)})
+    put_pictures(folder / f"in{number}", BUILDS[number])
     carried = {"plan_from": str(folder / f"out{number - 1}")} if number else {}
     values = {"input": str(folder / f"in{number}"), "output": str(folder / f"out{number}"), "resize": 16}
     return convert(**{**values, **carried, **settings})
@@ -217,14 +223,8 @@ MISSING = "Split test has no image of 1 of 3 classes: 'bags'."
 @pytest.fixture(scope="module")
 def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Small pictures in split and class folders, with far more shoes in the test split."""
-    root = tmp_path_factory.mktemp("uneven")
-    for split, counts in COUNTS.items():
-        for name, count in counts.items():
-            (root / split / name).mkdir(parents=True)
-            for number in range(count):
-                color = (number, len(name), len(split))
-                Image.new("RGB", (9 + number, 8), color).save(root / split / name / f"{number}.png")
-    return root
+    folders = {f"{split}/{name}": n for split, counts in COUNTS.items() for name, n in counts.items()}
+    return put_pictures(tmp_path_factory.mktemp("uneven"), folders)
 
 
 def test_plan_warns_before_anything_is_written(uneven: Path, capsys: Capture) -> None:

@@ -19,6 +19,7 @@ from helpers.cloud import BUCKET, storage_emulator
 from helpers.depths import findings_of
 from helpers.hostile import at_call, document, make_tree, run_forked, shard_hashes, signal_self, start, wait
 from helpers.repository import PHOTOS
+from helpers.trees import put_files
 from PIL import Image
 
 from shardwright.core import lease as leases
@@ -406,8 +407,7 @@ def test_a_repeated_commit_publishes_the_same(overwrite: bool, output: str, trut
 
 
 def test_a_repeated_refusal_is_the_same_refusal(output: str, tmp_path: Path) -> None:
-    (tmp_path / "in" / "a").mkdir(parents=True)
-    (tmp_path / "in" / "a" / "1.jpg").write_bytes(b"no picture")
+    put_files(tmp_path / "in", {"a/1.jpg": b"no picture"})
     notes: list[Any] = []
     with mock.patch.object(conversion, "commit", again(4, notes)), pytest.raises(DataRefused) as refused:
         build(output, input=str(tmp_path / "in"))

@@ -13,6 +13,7 @@ import pytest
 from helpers.depths import findings_of
 from helpers.hostile import flip, make_tree, picture
 from helpers.resealing import frame, read_shard
+from helpers.trees import put_files
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import own_outcome
@@ -27,7 +28,6 @@ from shardwright.schemas.ledger import Entry, load_ledger
 
 SHARD = "train-00001-of-00003.tfrecord"
 LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
-INDEX = "_index/train-00001-of-00003.idx"
 
 
 def _entries(dataset: Path, ledger: str = LEDGER) -> list[Entry]:
@@ -153,10 +153,7 @@ def test_swapped_ranges_are_restored(copied: Path, tmp_path: Path) -> None:
 
 
 def test_shards_of_equal_size_that_changed_places_in_a_cycle_are_found(tmp_path: Path) -> None:
-    for i in range(30):
-        file = tmp_path / "tree" / "ab"[i % 2] / f"{i:02d}.bmp"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(picture(i, "BMP"))
+    put_files(tmp_path / "tree", {f"{'ab'[i % 2]}/{i:02d}.bmp": picture(i, "BMP") for i in range(30)})
     made = convert(input=str(tmp_path / "tree"), output=str(tmp_path / "made"), shards=6)
     directory = Path(made.path)
     by_size: dict[int, list[Path]] = {}
@@ -198,10 +195,8 @@ def test_swapped_and_renamed_shards_are_found(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_records_of_another_shard_are_left_out_if_that_is_damaged_too(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "tree", 24)
-    for i, file in enumerate(sorted(tree.glob("*/*"))):  # all have one size, so places do not tell them apart
-        file.with_suffix(".bmp").write_bytes(picture(i, "BMP"))
-        file.unlink()
+    files = {f"{'ab'[i % 2]}/{i:02d}.bmp": picture(i, "BMP") for i in range(24)}
+    tree = put_files(tmp_path / "tree", files)  # all have one size, so places do not tell them apart
     made = convert(input=str(tree), output=str(tmp_path / "made"), shards=2)
     directory = Path(made.path)
     first, second = sorted(directory.glob("*.tfrecord"))
@@ -266,7 +261,7 @@ def test_without_ledger_and_index_lost_records_are_counted(copied: Path, tmp_pat
     data = (copied / SHARD).read_bytes()
     (copied / SHARD).write_bytes(data[: begin + 20] + bytes(end - begin - 20) + data[end:])
     (copied / LEDGER).unlink()
-    (copied / INDEX).unlink()
+    (copied / "_index" / SHARD).with_suffix(".idx").unlink()
     path = _check(salvage(str(copied), str(tmp_path / "saved")), copied, 2)
     assert [(line["key"], line["record"]) for line in _lines(path / "lost.jsonl")] == [(None, None)] * 2
 
@@ -420,11 +415,8 @@ def test_an_interrupted_salvage_can_be_repeated(
     _check(salvage(str(copied), str(output)), copied, 1)
 
 
-LEASE = "_work/lease.json"
-
-
 def test_an_engine_that_repeats_the_last_step_gets_its_outcome(tmp_path: Path) -> None:
-    hold = HeldLease(str(tmp_path), Lease("mine", ""), LEASE)
+    hold = HeldLease(str(tmp_path), Lease("mine", ""), "_work/lease.json")
     assert not own_outcome(str(tmp_path), hold)
     (tmp_path / "_work").mkdir()
     for holder, found in (("theirs", False), ("mine", True)):

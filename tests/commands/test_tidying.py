@@ -19,7 +19,6 @@ from helpers.depths import findings_of
 from helpers.from_nothing import Rebuilt, begin, inodes, write_bmps
 from helpers.hostile import flip, make_tree, picture, run, sentence_of
 from helpers.resealing import read_ledger, write_ledger
-from PIL import Image
 
 from shardwright.core import commit, dataset_files, storage
 from shardwright.core.dataset_files import remove_unfinished
@@ -233,10 +232,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def argv(tmp_path: Path) -> list[str]:
-    path = tmp_path / "in" / "cat" / "1.png"
-    path.parent.mkdir(parents=True)
-    Image.new("RGB", (8, 8)).save(path)
-    return ["convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    return ["convert", "--input", str(make_tree(tmp_path / "in", 1)), "--output", str(tmp_path / "out")]
 
 
 def _refuse(*_: Any) -> None:

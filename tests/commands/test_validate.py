@@ -100,8 +100,6 @@ def test_foreign_files_validate_with_features_inferred(
 
 
 Capture = pytest.CaptureFixture[str]
-LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
-INDEX = "_index/train-00001-of-00003.idx"
 REPORTS = ("findings.json", "statistics.json", "stats.pb")
 PAGE = "report.html"
 
@@ -151,8 +149,8 @@ class _Failing(io.FileIO):
     (errno.EMFILE, "too many files are open"),
 ])  # fmt: skip
 @pytest.mark.parametrize(("function", "file"), [
-    ("open_local", SHARD), ("open_local", LEDGER), ("open_local", INDEX), ("open_local", "labels.txt"),
-    ("pages", "dataset"),
+    ("open_local", SHARD), ("open_local", "_shards/train-00001-of-00003.jsonl.gz"),
+    ("open_local", "_index/train-00001-of-00003.idx"), ("open_local", "labels.txt"), ("pages", "dataset"),
 ])  # fmt: skip
 def test_unreadable_files_are_not_findings(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, copy: Path, function: str, file: str, number: int,
@@ -211,14 +209,11 @@ def test_a_report_that_cannot_be_written_leaves_the_previous_one(copy: Path, tmp
     assert reports_of(copy) == before and not leftovers(copy)
 
 
-def _kill_before_writing(file: str) -> None:
-    at_call("os:replace", file, 1, partial(signal_self, signal.SIGKILL))
-
-
 def test_a_killed_validation_leaves_the_previous_reports(capfd: Capture, copy: Path, tmp_path: Path) -> None:
     before = reports_of(copy, (*REPORTS, PAGE))
     argv = ("validate", "--dataset", copy, "--quality")
-    killed = run_forked(tmp_path / "log", *argv, before=partial(_kill_before_writing, "statistics.json"))
+    kill = partial(at_call, "os:replace", "statistics.json", 1, partial(signal_self, signal.SIGKILL))
+    killed = run_forked(tmp_path / "log", *argv, before=kill)
     assert killed.code == -signal.SIGKILL
     assert reports_of(copy, (*REPORTS, PAGE)) == before
     assert leftovers(copy), "it was killed before it wrote"
@@ -249,7 +244,6 @@ def test_a_command_answers_with_its_own_report(
     assert json.loads(others.read_text())["errors"] == 7 and not leftovers(copy)
 
 
-SPLITS = ("train", "test")
 ODD_CLASS = "<i>o'dd</i>"
 
 
@@ -257,7 +251,7 @@ ODD_CLASS = "<i>o'dd</i>"
 def folder(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
     """Folders of splits and classes: copies, another format, another size, a flipped one, dark, gray."""
     root = tmp_path_factory.mktemp("quality") / "in"
-    for split in SPLITS:
+    for split in ("train", "test"):
         for name in ("birds", "flowers", ODD_CLASS):
             (root / split / name).mkdir(parents=True)
     pictures = sorted((photos / "birds").iterdir()) + sorted((photos / "flowers").iterdir())
