@@ -18,7 +18,6 @@ from shardwright.schemas.drift import Kind
 from shardwright.schemas.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]
-LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
 
 
 @pytest.fixture(scope="module")
@@ -116,22 +115,18 @@ def test_equal_datasets_are_identical_and_no_ledger_is_read(
     assert not any(found.drift.changes.total(kind) for kind in Kind)
 
 
-def validated(dataset: Path, target: Path, **documents: Any) -> Path:
-    """Copies a dataset and adds the files of a validation."""
-    copy = Path(shutil.copytree(dataset, target))
-    fingerprint = json.loads((copy / "dataset.json").read_text())["fingerprint"]
-    for name, document in documents.items():
-        (copy / f"{name}.json").write_text(json.dumps({"fingerprint": fingerprint, **document}))
-    return copy
-
-
 def test_statistics_and_findings_are_compared(
     sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     def measured(dataset: Path, name: str, dark: int, mean: float) -> str:
-        validation = {"mode": "quality", "counts": {"DARK": dark} if dark else {}}
+        """Copies a dataset and adds the files of a validation."""
+        copy = Path(shutil.copytree(dataset, tmp_path / name))
+        build = {"fingerprint": json.loads((copy / "dataset.json").read_text())["fingerprint"]}
+        findings = {"mode": "quality", "counts": {"DARK": dark} if dark else {}}
         statistics = {"total": {"all": {"scores": {"brightness": {"mean": mean}}}}}
-        return str(validated(dataset, tmp_path / name, findings=validation, statistics=statistics))
+        (copy / "findings.json").write_text(json.dumps(build | findings))
+        (copy / "statistics.json").write_text(json.dumps(build | statistics))
+        return str(copy)
 
     old, new = measured(sound_dataset, "a", 0, 100.0), measured(edited, "b", 6, 80.0)
     found = diff(old, new, {"max_rise": {"DARK": 0.05}, "max_statistics_change": {"brightness.mean": 0.1}})
@@ -155,7 +150,7 @@ def test_wrong_ledgers_are_reported_in_a_sentence(
     sound_dataset: Path, edited: Path, tmp_path: Path, capfd: Capture
 ) -> None:
     broken = Path(shutil.copytree(edited, tmp_path / "broken"))
-    ledger = broken / LEDGER
+    ledger = broken / "_shards" / "train-00001-of-00003.jsonl.gz"
     whole = ledger.read_bytes()
     lines = gzip.decompress(whole).splitlines(keepends=True)
     for content, message in (
