@@ -20,7 +20,7 @@ from helpers.depths import findings_of
 from helpers.from_nothing import begin, entries_of, unchanged, work
 from helpers.hostile import document, make_tree, outcomes, picture
 from helpers.listing import listed
-from helpers.repository import EXAMPLES, PHOTOS
+from helpers.repository import EXAMPLES, copy_photos
 from helpers.trees import put_files
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,8 +117,9 @@ def test_each_setting_leaves_out_its_images_and_the_ledger_says_why(tmp_path: Pa
 def test_what_is_dropped_is_what_validation_finds(tmp_path: Path) -> None:
     codes = "BLURRY,LOW_INFORMATION,LIGHT,ODD_ASPECT_RATIO"
     values = {"resize": "96x64", "fit": "contain"}
-    whole = convert(input=str(PHOTOS), output=str(tmp_path / "whole"), verify="none", **values)
-    chosen = listed(PHOTOS, "classification").entries(drop=codes, **values)
+    source = copy_photos(tmp_path / "in", 2)
+    whole = convert(input=str(source), output=str(tmp_path / "whole"), verify="none", **values)
+    chosen = listed(source, "classification").entries(drop=codes, **values)
     found = {
         finding.key
         for finding in validate(whole.path, mode="quality").findings

@@ -181,7 +181,7 @@ def test_a_dataset_replaced_during_validation_is_an_error(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, copy: Path, photos: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
-    convert(input=str(photos), output=str(other), resize=32, shards="train=3,validation=1,test=1",
+    convert(input=str(photos), output=str(other), resize=32, limit=30, shards="train=3,validation=1,test=1",
             splits="train=0.6,validation=0.2,test=0.2")  # fmt: skip
     real = local.open_local
 
