@@ -363,29 +363,22 @@ def test_files_inside_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with zipfile.ZipFile("in.zip", "w") as archive:
         for path in sorted(Path("in").rglob("*.bmp")):
             archive.write(path, path.relative_to("in"))
+    with tarfile.open("in.tar.gz", "w:gz") as packed:
+        packed.add("in", ".")
     rows = [f"in/{'ab'[i % 2]}/{i}.bmp,{'ab'[i % 2]}" for i in range(4)]
     Path("rows.csv").write_text("\n".join(["path,label", *rows]))
-    job = {"input": ["z=in.zip", "c=rows.csv"], "output": "out", "shards": "1"}
-    rebuild(**job)
-    state, text = Path("rows.csv").stat(), Path("rows.csv").read_text()
-    for rows, early in ((text.replace("3.bmp,b", "3.bmp,a"), False), (text, True)):
-        Path("rows.csv").write_text(rows)
-        os.utime("rows.csv", ns=(state.st_atime_ns, state.st_mtime_ns))  # its rows are read each time
-        assert ends_early(**job, class_names="", exclude="") is early
-    touch(Path("in/a/2.bmp"))  # only a row names it
-    assert not ends_early(**job, class_names="", exclude="")
-
-
-def test_unpacked_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_bmps(tmp_path / "in", 4)
-    with tarfile.open("in.tar.gz", "w:gz") as archive:
-        archive.add("in", ".")
-    job = {"input": "in.tar.gz", "output": "out", "shards": "1", "class_names": "", "exclude": ""}
+    inputs = ["z=in.zip", "t=in.tar.gz", "c=rows.csv"]
+    job = {"input": inputs, "output": "out", "shards": "1", "class_names": "", "exclude": ""}
     rebuild(**job)
     assert ends_early(**job)
     assert len(list(Path("out/versions").iterdir())) == 1
-    packed = Path("in.tar.gz")
-    packed.write_bytes(gzip.compress(gzip.decompress(packed.read_bytes()), 1))
+    Path("in.tar.gz").write_bytes(gzip.compress(gzip.decompress(Path("in.tar.gz").read_bytes()), 1))
     assert not ends_early(**job)
     assert not rebuild(**job).changed  # the same images, packed again
+    state, text = Path("rows.csv").stat(), Path("rows.csv").read_text()
+    for content, early in ((text.replace("3.bmp,b", "3.bmp,a"), False), (text, True)):
+        Path("rows.csv").write_text(content)
+        os.utime("rows.csv", ns=(state.st_atime_ns, state.st_mtime_ns))  # its rows are read each time
+        assert ends_early(**job) is early
+    touch(Path("in/a/2.bmp"))  # only a row names it
+    assert not ends_early(**job)
