@@ -530,8 +530,6 @@ def test_the_line_of_a_wrong_option_for_beam_is_named(folder: Path) -> None:
         UsageError, match=f"^--job {job}, line 4: runner DirectRuner: Beam has no such runner"
     ):
         rebuild(job)
-    with pytest.raises(UsageError, match=r"^--runner DirectRnner: Beam"):
-        rebuild(job, beam_options=["--runner=DirectRnner"])
 
 
 def test_the_name_of_the_interrupted_step_is_not_in_the_message(capsys: pytest.CaptureFixture[str]) -> None:

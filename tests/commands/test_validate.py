@@ -503,9 +503,9 @@ def test_the_command_finds_what_is_recorded_of_its_checks(copied: Path, photos: 
     assert len({*map(tuple, recorded.values())}) == len(DEPTHS) - 1  # it is another one at each depth
 
 
-def test_the_command_names_file_and_field(copied: Path, capsys: Capture) -> None:
+def test_a_finding_names_file_and_field(copied: Path) -> None:
     (mutation,) = (item for item in MUTATIONS if item.name == "class_counts: a number")
     mutation.change(copied)
-    assert main(["validate", str(copied), "--fast"]) == 1
-    out = capsys.readouterr().out
-    assert "COUNT_MISMATCH" in out and "dataset.json" in out and "'class_counts.train.birds'" in out
+    (finding,) = findings_of(copied, "fast")
+    assert (finding.code.value, finding.shard) == ("COUNT_MISMATCH", "dataset.json")
+    assert "'class_counts.train.birds'" in finding.message

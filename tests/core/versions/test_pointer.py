@@ -152,11 +152,6 @@ def test_old_versions_are_removed(
         assert days_of(surplus(listed, name_of(latest), rules, NOW)) == gone
 
 
-def test_pinned_versions_stay() -> None:
-    records = [replace(item, pinned=day < 2) for day, item in enumerate(records_of(*[PUBLISHED] * 6))]
-    assert days_of(surplus(records, name_of(6), RebuildSettings(2), NOW)) == [3, 4]
-
-
 @given(
     st.lists(st.sampled_from(list(VersionState)), max_size=28),
     st.integers(0, 28),
