@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
+import golden_records
 import pytest
 
-GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
-RECORDS = json.loads((GOLDEN / "records.json").read_text("utf-8"))
-
-
-def _script() -> Any:
-    spec = importlib.util.spec_from_file_location("golden_records", GOLDEN / "golden_records.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+RECORDS = json.loads((Path(__file__).parent / "records.json").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_records_equal_those_of_the_golden_file(name: str) -> None:
-    script = _script()
-    made = script.record(script.layouts()[name])
-    assert script.shown(made) == RECORDS[name]["features"]
+    made = golden_records.record(golden_records.layouts()[name])
+    assert golden_records.shown(made) == RECORDS[name]["features"]
     assert made.hex() == RECORDS[name]["record"]
 
 
 def test_every_layout_has_a_golden_record() -> None:
-    assert [*RECORDS] == [*_script().layouts()]
+    assert [*RECORDS] == [*golden_records.layouts()]
