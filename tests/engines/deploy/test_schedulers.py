@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import http.server
 import json
 import os
 import re
@@ -12,18 +11,17 @@ import runpy
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 from helpers.google_apis import check, check_launch, launch_path
 from helpers.repository import ROOT, put_script
+from helpers.storage.scripted import Answers, Response, serving
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.job_file import read_job
@@ -74,13 +72,6 @@ def test_systemd_accepts_the_units(units: Path) -> None:
     names.append("shardwright-alert@shardwright-rebuild@pets.service.service")
     done = analyze(units, "verify", *(f"./{name}" for name in names))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@needs_systemd
-def test_the_check_of_the_units_detects_a_mistake(units: Path) -> None:
-    path = units / "shardwright-rebuild@.service"
-    path.write_text(path.read_text().replace("ProtectSystem=strict", "ProtectSystem=strictly"))
-    assert "strictly" in analyze(units, "verify", "./shardwright-rebuild@pets.service").stderr
 
 
 @needs_systemd
@@ -144,8 +135,6 @@ def test_cron_accepts_the_line(tmp_path: Path) -> None:
         table = tmp_path / "table"
         table.write_text(re.sub(r"(?m)^(17 2 \* \* \*) shardwright", r"\1", text))
         assert subprocess.run(["crontab", dry, table], capture_output=True, timeout=30).returncode == 0
-        table.write_text(table.read_text().replace("17 2", "17 24"))
-        assert subprocess.run(["crontab", dry, table], capture_output=True, timeout=30).returncode != 0
 
 
 @pytest.mark.parametrize(("code", "says"), [(0, ""), (1, "exit code 1"), (3, "exit code 3")])
@@ -172,10 +161,6 @@ def manifests() -> dict[str, Any]:
 def test_kubernetes_accepts_the_manifests(version: str, manifests: dict[str, Any]) -> None:
     for manifest in manifests.values():
         kubernetes_validate.validate(manifest, version, strict=True)
-    wrong = json.loads(json.dumps(manifests["CronJob"]))
-    wrong["spec"]["jobTemplate"]["spec"]["template"]["spec"]["restartpolicy"] = "Never"
-    with pytest.raises(kubernetes_validate.ValidationError, match="restartpolicy"):
-        kubernetes_validate.validate(wrong, version, strict=True)
 
 
 def test_the_cron_job_retries_by_exit_code(manifests: dict[str, Any]) -> None:
@@ -253,9 +238,6 @@ def test_dataflow_accepts_the_request_of_cloud_scheduler(more: dict[str, str], t
     assert launched["environment"]["maxWorkers"] == (7 if more else 20)
     assert launched["environment"].get("machineType") == more.get("MACHINE_TYPE")
     assert launched["environment"].get("subnetwork") == more.get("SUBNETWORK")
-    body["launchParameter"]["environment"]["maxWorker"] = 7
-    with pytest.raises(jsonschema.ValidationError, match="maxWorker"):
-        check_launch(body)
 
 
 @pytest.mark.parametrize("action", ["create", "update"])
@@ -322,29 +304,23 @@ ALERT = ROOT / "deploy" / "systemd" / "alert.py"
 UNIT = "shardwright-rebuild@pets.service"
 
 
-class _Chat(http.server.BaseHTTPRequestHandler):
-    messages: ClassVar[list[dict[str, str]]] = []
+class Chat(Answers):
+    """A server for webhooks; `messages` lists what it got."""
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        status = 500 if self.path == "/broken" else 200
-        _Chat.messages.append(json.loads(body))
-        self.send_response(status)
-        self.end_headers()
+    def __init__(self) -> None:
+        super().__init__()
+        self.url, self.messages = "", list[dict[str, str]]()
 
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, method: str, target: str, headers: Any, body: bytes) -> Response:
+        self.messages.append(json.loads(body))
+        return Response(status=500 if target == "/broken" else 200)
 
 
 @pytest.fixture
-def chat() -> Iterator[str]:
-    """A server for webhooks."""
-    _Chat.messages = []
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Chat)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+def chat() -> Iterator[Chat]:
+    chat = Chat()
+    with serving(chat) as chat.url:
+        yield chat
 
 
 def alert(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -372,19 +348,19 @@ def alert(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_webhook_gets_the_reason_and_the_log(
-    status: str, result: str, says: str, chat: str, tmp_path: Path
+    status: str, result: str, says: str, chat: Chat, tmp_path: Path
 ) -> None:
     reason = {"MONITOR_EXIT_STATUS": status, "MONITOR_SERVICE_RESULT": result}
-    done = alert(tmp_path, ALERT_WEBHOOK=chat, **reason)
+    done = alert(tmp_path, ALERT_WEBHOOK=chat.url, **reason)
     assert (done.returncode, done.stderr) == (0, "")
-    (message,) = _Chat.messages
+    (message,) = chat.messages
     assert set(message) == {"text"} and says in message["text"] and message["text"].startswith(UNIT)
     assert message["text"].endswith("first\nlast: �ü\n")
     assert UNIT in (tmp_path / "asked").read_text().split()
 
 
-def test_a_mail_is_sent_even_if_the_webhook_fails(chat: str, tmp_path: Path) -> None:
-    done = alert(tmp_path, ALERT_WEBHOOK=f"{chat}/broken", ALERT_MAIL="team@example.com")
+def test_a_mail_is_sent_even_if_the_webhook_fails(chat: Chat, tmp_path: Path) -> None:
+    done = alert(tmp_path, ALERT_WEBHOOK=f"{chat.url}/broken", ALERT_MAIL="team@example.com")
     assert done.returncode == 1 and "post failed" in done.stderr and "Traceback" not in done.stderr
     mail = (tmp_path / "mail").read_text()
     assert "To: team@example.com" in mail and f"Subject: {UNIT} failed" in mail
