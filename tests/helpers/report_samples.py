@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from PIL import Image
@@ -14,7 +15,7 @@ from shardwright.core.report.gather import PAIRS, read_report, select_findings, 
 from shardwright.core.report.measures import PictureSize, measure
 from shardwright.schemas.codes import QUALITY, WARNINGS, FindingCode
 from shardwright.schemas.dataset import Dataset, Shard
-from shardwright.schemas.drift import Drift
+from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, Pair
 from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.plan import Plan
 
@@ -74,6 +75,13 @@ def dataset_of(class_counts: dict[str, dict[str, int]], records: dict[str, int],
             **fields,
         }
     )  # fmt: skip
+
+
+def drift_of(**fields: Any) -> Drift:
+    """Returns the differences between two datasets of other builds, which are none but for some fields."""
+    nothing = ClassDrift(Distance(0, "", 0), {}, (), (), {}, {})
+    same = Drift(Pair("old", "new"), Pair("a", "b"), Changes(), {}, {}, nothing, {}, Pair(0.0, 0.0))
+    return replace(same, **{"bytes": dict.fromkeys(fields.get("records", ()), Pair(1, None)), **fields})
 
 
 def findings_json(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from helpers.described import described
 from helpers.planting import write_ledger, written_lines
-from helpers.report_samples import HOSTILE, dataset_of, findings_json, made_up
+from helpers.report_samples import HOSTILE, dataset_of, drift_of, findings_json, made_up
 from helpers.repository import PHOTOS
 from helpers.resealing import read_document, read_ledger, write_document
 from helpers.tfds_reading import read_dataset
@@ -29,7 +29,7 @@ from shardwright.core.report.render import code_groups, render, settings_in_effe
 from shardwright.core.report.thumbnails import draw_quarantine, read_quarantine
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, Pair
+from shardwright.schemas.drift import Changes, Drift, Pair
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, VersionState
@@ -315,13 +315,11 @@ def record_of(*refusals: Violation, **fields: Any) -> VersionRecord:
                          refusals=refusals)  # fmt: skip
 
 
-def drift_of(fingerprint: str) -> Drift:
+def drift_to(fingerprint: str) -> Drift:
     """Returns the content of a version's `diff.json`."""
-    classes = ClassDrift(Distance(0, "", 0), {}, (), (), {}, {})
     changes = Changes(unchanged=1, counts=Counter({("added", "train"): 5_432}))
-    return Drift(
-        Pair(_BEFORE, _VERSION), Pair("0" * 64, fingerprint), changes, {}, {}, classes, {}, Pair(0.0, 0.0)
-    )
+    builds = {"datasets": Pair(_BEFORE, _VERSION), "fingerprints": Pair("0" * 64, fingerprint)}
+    return drift_of(changes=changes, **builds)
 
 
 @pytest.fixture
@@ -337,7 +335,7 @@ def version(sound_dataset: Path, tmp_path: Path) -> Callable[..., Path]:
         if record:
             (directory / "version.json").write_text(record.dumps())
         if drift:
-            (directory / "diff.json").write_text(json.dumps(drift_of(document["fingerprint"]).as_json()))
+            (directory / "diff.json").write_text(json.dumps(drift_to(document["fingerprint"]).as_json()))
         return directory
 
     return make
@@ -363,9 +361,9 @@ def test_the_report_shows_the_state_of_a_version(
 def test_unwritten_documents_take_precedence_over_stored_ones(version: Callable[..., Path]) -> None:
     directory = version(record_of(), drift=True)
     refused = record_of(Violation("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"))
-    data = gather(str(directory), record=refused, drift=drift_of("x"))
+    data = gather(str(directory), record=refused, drift=drift_to("x"))
     assert data.of_version is refused
-    assert data.drift == drift_of("x")
+    assert data.drift == drift_to("x")
 
 
 def test_a_refused_version_shows_why_and_the_command_to_accept_it(version: Callable[..., Path]) -> None:
@@ -401,7 +399,7 @@ def test_the_link_back_exists_only_if_it_has_a_target(version: Callable[..., Pat
 def test_a_dataset_that_is_not_a_version_has_a_normal_report(sound_dataset: Path, tmp_path: Path) -> None:
     copied = tmp_path / _VERSION  # named like a version, but not below versions/
     shutil.copytree(sound_dataset, copied)
-    (copied / "diff.json").write_text(json.dumps(drift_of("x").as_json()))
+    (copied / "diff.json").write_text(json.dumps(drift_to("x").as_json()))
     data = gather(str(copied))
     assert data.of_version is None and data.drift is None
     assert "index.html" not in render(data)
@@ -420,7 +418,7 @@ def test_a_version_without_version_json_has_a_report(version: Callable[..., Path
 
 def test_a_diff_of_another_build_is_not_shown(version: Callable[..., Path]) -> None:
     directory = version(record_of())
-    (directory / "diff.json").write_text(json.dumps(drift_of("another").as_json()))
+    (directory / "diff.json").write_text(json.dumps(drift_to("another").as_json()))
     data = gather(str(directory))
     assert data.drift is None and data.left_out == ("diff.json is about another build.",)
 

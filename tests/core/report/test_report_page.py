@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.html_pages import Page
-from helpers.report_samples import HOSTILE, dataset_of, made_up
+from helpers.report_samples import HOSTILE, dataset_of, drift_of, made_up
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -244,13 +244,6 @@ def test_a_bin_of_one_number_has_that_number_as_its_label() -> None:
     assert [bar.text for bar in chart.bars] == ["0", "1", "2"]
     wider = histogram("Objects", "objects", [0, 2, 4], [5, 1], whole=True)
     assert [bar.text for bar in wider.bars] == ["0 to 1", "2 to 3"]
-
-
-def drift_of(**fields: Any) -> Drift:
-    """Returns the differences between two datasets of other builds."""
-    nothing = ClassDrift(Distance(0, "", 0), {}, (), (), {}, {})
-    same = Drift(Pair("old", "new"), Pair("a", "b"), Changes(), {}, {}, nothing, {}, Pair(0.0, 0.0))
-    return replace(same, **{"bytes": dict.fromkeys(fields.get("records", ()), Pair(1, None)), **fields})
 
 
 def rows_of(drift: Drift) -> dict[str, list[tuple[object, ...]]]:
