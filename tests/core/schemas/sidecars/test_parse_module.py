@@ -12,21 +12,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.described import described, read
+from helpers.described import described, of_layout, read
 from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
 from shardwright.core.records.compression import read_lazily
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole
-from shardwright.schemas.plan import Plan
 from shardwright.schemas.sidecars.parse_module import parse_py
 
 READER = Path(__file__).with_name("only_tensorflow.py")
@@ -275,14 +275,10 @@ def made_up(
     layout: str, labels: tuple[str, ...] = HOSTILE, name: str = "made up", **settings: Any
 ) -> Dataset:
     """A dataset that exists only in memory."""
-    values = {
-        "resize": "", "fit": "stretch", "color": "rgb", "image_format": "keep", "compression": "none",
-        "layout": layout, "unlabelled": "quarantine", **settings,
-    }  # fmt: skip
-    splits = {'od"""d\\': (), "train": (Shard("train-00000-of-00001.tfrecord", 1, 2, "3"),)}
-    plan = Plan(labels, {split: len(shards) for split, shards in splits.items()}, {}, values)
-    chosen = LAYOUTS[layout]
-    return Dataset(name, layout, chosen.features, plan, {}, splits, {}, {}, chosen.first_label)
+    dataset = of_layout(layout, **{"resize": "", "image_format": "keep", **settings})
+    splits = {'od"""d\\': (), "train": dataset.splits["train"]}
+    plan = replace(dataset.plan, labels=labels)
+    return replace(dataset, name=name, plan=plan, splits=splits, formats={})
 
 
 @pytest.mark.sampled(7)
@@ -327,9 +323,3 @@ def test_many_class_names_are_read_from_dataset_json() -> None:
     source = parse_py(made_up("classification", tuple(f"class {i}" for i in range(21_843))))
     assert 'labels = tuple(_dataset_json(HERE)["labels"])' in source
     assert len(source) < 4_000
-
-
-def test_lines_are_short_enough_to_read() -> None:
-    for layout in LAYOUTS:
-        lines = parse_py(made_up(layout, MANY)).splitlines()
-        assert max(map(len, lines)) <= 110

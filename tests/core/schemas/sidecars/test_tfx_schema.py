@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from google.protobuf import text_format
 from helpers.described import HOSTILE_NAMES, KINDS, described, of_layout, read
 from helpers.fewer_imports import late
+from helpers.records import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -42,18 +42,9 @@ def written(kind: str) -> dict[str, schema_pb2.Feature]:
     return by_name((described(kind) / "schema.pbtxt").read_text(encoding="ascii"))
 
 
-def serialized(directory: Path) -> Iterator[bytes]:
-    dataset = read(directory)
-    files = [str(directory / shard.file) for shards in dataset.splits.values() for shard in shards]
-    compression = str(dataset.plan.settings["compression"]).upper()
-    yield from tf.data.TFRecordDataset(
-        files, "" if compression == "NONE" else compression
-    ).as_numpy_iterator()
-
-
-def faults(features: dict[str, schema_pb2.Feature], record: bytes) -> Iterator[str]:
+def faults(features: dict[str, schema_pb2.Feature], record: tf.train.Example) -> Iterator[str]:
     """Yields the differences between a record and a schema."""
-    found = tf.train.Example.FromString(record).features.feature
+    found = record.features.feature
     yield from (f"{name} is unknown" for name in found if name not in features)
     for name, feature in features.items():
         if name not in found:
@@ -117,10 +108,11 @@ def feature_spec(features: dict[str, schema_pb2.Feature]) -> dict[str, Any]:
 def test_records_match_the_schema_and_parse_as_in_tensorflow_transform(kind: str) -> None:
     dataset, features = read(described(kind)), written(kind)
     assert list(features) == [spec.name for spec in dataset.features]
-    records = list(serialized(described(kind)))
+    records = [record for split in examples(described(kind)).values() for record in split]
     assert len(records) == sum(dataset.records(split) for split in dataset.splits) > 0
     assert [fault for record in records for fault in faults(features, record)] == []
-    batch = tf.io.parse_example(records, feature_spec(features))
+    serialized = [record.SerializeToString() for record in records]
+    batch = tf.io.parse_example(serialized, feature_spec(features))
     for name, value in batch.items():
         assert value.shape[0] == len(records), name
 
