@@ -11,7 +11,7 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import pytest
-from helpers.deep_datasets import KINDS, OF_ONE_SCALE, SIDES, deep_dataset, random_pixels
+from helpers.deep_datasets import KINDS, OF_ONE_SCALE, SIDES, deep_dataset, random_pixels, widened
 from helpers.fewer_imports import late
 from helpers.pictures import file_of
 from helpers.resealing import read_document, write_document
@@ -29,7 +29,6 @@ from shardwright.schemas.missing_packages import MissingPackage
 tf = late("tensorflow")
 tf_images = late("shardwright.loader.tf_images")
 
-MIXED_WITH_FLOATS = [name for name in KINDS if name not in OF_ONE_SCALE]
 #: Pixels of any integer or float type.
 PIXELS = st.sampled_from(["uint8", "uint16", "float32"]).flatmap(
     lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=3, max_dims=3, max_side=5))
@@ -68,8 +67,7 @@ def test_load_keeps_the_type_of_the_dataset(name: str) -> None:
     widest = KINDS[name].types[-1]
     for image, pixels in zip(loaded(name), pictures, strict=True):
         assert image.dtype.name == widest
-        stretched = pixels.astype(np.uint16) * 257 if pixels.dtype.name != widest else pixels
-        np.testing.assert_array_equal(image, stretched)
+        np.testing.assert_array_equal(image, widened(pixels, widest))
 
 
 @pytest.mark.sampled(13)
@@ -95,7 +93,7 @@ def test_load_and_records_convert_alike(name: str, dtype: str) -> None:
                 np.testing.assert_allclose(image, shares, atol=1e-3 if dtype == "float16" else 1e-7)
 
 
-@pytest.mark.parametrize("name", MIXED_WITH_FLOATS)
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in OF_ONE_SCALE])
 def test_floats_next_to_integers_need_a_type(name: str) -> None:
     directory, _ = deep_dataset(name)
     with pytest.raises(UsageError, match=r"uint8 and uint16 and float32, which have no common scale"):

@@ -38,7 +38,7 @@ from shardwright.schemas.ledger import load_ledger
 tf = late("tensorflow")
 
 #: Kinds of `described` whose pictures have one size.
-KINDS = ("photos", "hostile", "gray", "webp", "detection", "tfrecorder", "raw", "shapes")
+KINDS = ("photos", "hostile", "gray", "webp", "detection", "vision", "tfrecorder", "raw", "shapes")
 LABELS = ("image/class/label", "label")
 
 
@@ -285,10 +285,6 @@ def test_records_are_found_without_indexes_and_ledgers(broken: Callable[[str], P
         _ = records.keys
 
 
-def labels_of(batches: Any) -> list[int]:
-    return [int(label) for _, labels in batches for label in labels]
-
-
 @pytest.fixture(scope="module")
 def records(sound_dataset: Path) -> Records:
     """All records of a dataset of several shards."""
@@ -301,8 +297,8 @@ def test_batches_hold_the_records_in_order(records: Records) -> None:
     images = np.concatenate([images for images, _ in batches])
     assert images.shape == (61, 64, 64, 3) and images.dtype == np.uint8
     assert all(np.array_equal(images[i], records.image(i)) for i in range(61))
-    assert labels_of(batches) == [records.label(i) for i in range(61)]
-    assert all(labels.dtype == np.int64 for _, labels in batches)
+    labels = np.concatenate([labels for _, labels in batches])
+    assert labels.dtype == np.int64 and labels.tolist() == [records.label(i) for i in range(61)]
 
 
 def test_an_incomplete_last_batch_can_be_dropped(records: Records) -> None:

@@ -275,13 +275,6 @@ def test_lists_of_objects_are_ragged_tensors(tmp_path: Path) -> None:
         loader.load(directory, as_dict=False)
 
 
-def test_a_dataset_of_the_vision_layout_can_be_loaded() -> None:
-    """One picture has no boxes, and the others have two."""
-    (batch,) = loader.load(described("vision"), "all", image_size=20)
-    for name in ("image/object/bbox/xmin", "image/object/class/label"):
-        assert sorted(batch[name].row_lengths().numpy()) == [0, *[2] * (len(batch["image"]) - 1)]
-
-
 @pytest.mark.parametrize("classes", [3, 300])
 def test_masks_come_with_their_pictures(tmp_path: Path, classes: int) -> None:
     dtype = np.uint8 if classes < 256 else np.uint16
