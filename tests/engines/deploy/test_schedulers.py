@@ -366,12 +366,12 @@ def test_a_mail_is_sent_even_if_the_webhook_fails(chat: Chat, tmp_path: Path) ->
     assert "To: team@example.com" in mail and f"Subject: {UNIT} failed" in mail
 
 
-def test_an_alert_is_sent_even_if_the_log_cannot_be_read(chat: str, tmp_path: Path) -> None:
+def test_an_alert_is_sent_even_if_the_log_cannot_be_read(chat: Chat, tmp_path: Path) -> None:
     (tmp_path / "journalctl").write_text("#!/nowhere")
     (tmp_path / "journalctl").chmod(0o700)
-    done = alert(tmp_path, PATH=str(tmp_path), ALERT_WEBHOOK=chat, MONITOR_EXIT_STATUS="3")
+    done = alert(tmp_path, PATH=str(tmp_path), ALERT_WEBHOOK=chat.url, MONITOR_EXIT_STATUS="3")
     assert (done.returncode, done.stderr) == (0, "")
-    (message,) = _Chat.messages
+    (message,) = chat.messages
     assert "the storage failed" in message["text"] and "Its log cannot be read: " in message["text"]
 
 
