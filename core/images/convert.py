@@ -269,8 +269,28 @@ def decode_upright(opened: OpenedImage, settings: ConvertSettings) -> tuple[Imag
 
 
 def _plan_frame(opened: OpenedImage, settings: ConvertSettings) -> Frame:
-    geometry = plan_geometry(*opened.size, settings.target, settings.fit)
-    return Frame(opened.image.size, opened.orientation, geometry)
+    return Frame(opened.image.size, opened.orientation, _plan_geometry(opened.size, settings))
+
+
+def _plan_geometry(size: tuple[int, int], settings: ConvertSettings) -> Geometry:
+    """Plans the stored picture.
+
+    Args:
+      size: Width and height of the upright picture.
+      settings: Checked settings.
+
+    Raises:
+      ImageFault: If it would have too many pixels. A line of one pixel that covers a box has millions.
+    """
+    geometry = plan_geometry(*size, settings.target, settings.fit)
+    if settings.target and math.prod(geometry.canvas) > max(settings.max_pixels, math.prod(settings.target)):
+        raise ImageFault(
+            QuarantineReason.TOO_MANY_PIXELS,
+            Stage.TRANSFORM,
+            "{} x {} pixels would become {} x {}; ".format(*size, *geometry.canvas)
+            + "raise --max_pixels to accept it, or choose another --fit",
+        )
+    return geometry
 
 
 def _transform_picture(opened: OpenedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
@@ -402,7 +422,8 @@ def map_image(
       NotACandidate: If the file is not an image by content or by name.
     """
     opened = open_chosen(data, ref.key, settings)
-    size, frame = opened.size, _plan_frame(opened, settings)
+    size = opened.size
+    frame = Frame(opened.image.size, opened.orientation, plan_geometry(*size, settings.target, settings.fit))
     can_stay = _bytes_can_stay(opened, frame.geometry, settings)
     # Twice the size of the flattened picture, because the hook needs memory, too.
     working = max(math.prod(size) * _FLATTENED_BYTES * 2, opened.decoder_bytes())
@@ -418,7 +439,7 @@ def map_image(
                 yield mapped, _keep(opened, channels_of(image), frame, decoding, settings), fits
                 continue
             picture = color.to_color(mapped.image, settings.color, settings.background_rgb)
-            geometry = plan_geometry(*picture.size, settings.target, settings.fit)
+            geometry = _plan_geometry(picture.size, settings)
             picture = place(picture, geometry, geometry.box, settings.resample, settings.background)
             own_frame = Frame(
                 frame.size if fits else mapped.image.size, frame.orientation if fits else 1, geometry

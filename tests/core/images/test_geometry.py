@@ -86,6 +86,16 @@ def test_boxes_are_inside_and_the_reduction_keeps_twice_the_target(
     assert not any(keeps(larger) for larger in (2, 4, 8) if larger > factor)
 
 
+def test_a_line_that_would_cover_a_box_with_too_many_pixels_is_refused() -> None:
+    line = file_of(Image.new("L", (1, 60)), "PNG")
+    options = {"resize": "30", "fit": "cover"}
+    fault = pictures.fault(line, max_pixels=1000, **options)
+    assert (fault.reason, fault.stage) == ("TOO_MANY_PIXELS", "transform")
+    assert "1 x 60 pixels would become 30 x 1800; raise --max_pixels" in fault.message
+    assert pictures.convert(line, "a.png", max_pixels=54000, **options).height == 1800
+    assert pictures.convert(line, "a.png", max_pixels=60, resize="30", fit="pad").height == 30
+
+
 def test_without_a_target_nothing_moves() -> None:
     geometry = plan_geometry(31, 7, None, "fit")
     assert (geometry.box, geometry.canvas, geometry.reduction()) == ((0, 0, 31, 7), (31, 7), 1)
