@@ -44,6 +44,8 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault, words_of
 
 _BIG_TIFF = 43
+#: Pillow takes the number of a BigTIFF for that of another TIFF if it is in this byte order.
+_BIG_ENDIAN_BIG_TIFF = b"MM\0+"
 #: Values of SampleFormat. The last one means unknown, which everybody reads as unsigned.
 _UNSIGNED, _SIGNED, _FLOAT, _UNKNOWN = 1, 2, 3, 4
 #: Values of PhotometricInterpretation, and the number of color channels of those that are read as samples.
@@ -149,6 +151,8 @@ class TiffImage(OpenedImage):
     @classmethod
     def open(cls, data: bytes, options: OpenOptions) -> OpenedImage:
         """Opens a file, and refuses one whose samples have a type or meaning that Pillow does not read."""
+        if data.startswith(_BIG_ENDIAN_BIG_TIFF):
+            raise unsupported("tiff: a BigTIFF in big-endian byte order is not read; convert it to PNG")
         if options.keep_depth or options.all_channels:
             header = _read_header(data, options).with_white(options.white)
             if options.all_channels or header.dtype != UINT8:
@@ -301,7 +305,7 @@ def _read_header(data: bytes, options: OpenOptions) -> TiffHeader:
     with PillowSettings(options.max_pixels, "tiff"):
         check_tags(data, "tiff", options.bounds)
         file = io.BytesIO(data)
-        tags = Tags(file.read(16 if _BIG_TIFF in data[2:4] else 8))
+        tags = Tags(file.read(16 if data[2] == _BIG_TIFF else 8))
         file.seek(tags.next)
         tags.load(file)
         header = _header_of(tags)

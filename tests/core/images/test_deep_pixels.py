@@ -169,6 +169,12 @@ def test_sound_samples_that_eight_bits_cannot_show_are_not_called_damaged(
     assert fault.value.reason in ("CORRUPT", "TRUNCATED")
 
 
+def test_a_big_tiff_in_big_endian_order_is_not_called_damaged() -> None:
+    for depth in ("8", "keep"):
+        fault = pictures.fault(tiff_of(GRAY, bigtiff=True, byteorder=">"), depth=depth)
+        assert fault.reason == "UNSUPPORTED_FORMAT" and "big-endian" in fault.message
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_orientation_is_applied(orientation: int) -> None:
     upright = pictures.UPRIGHT[orientation]
