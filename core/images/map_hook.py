@@ -21,7 +21,7 @@ from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.columns import column_values, decode_extra, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut, UsageError, words_of
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, one_label
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, one_label, printable
 
 #: Separator between the key of a source image and the suffix of a picture that was made of it.
 SUFFIX_SEPARATOR = "#"
@@ -213,12 +213,12 @@ def _check(mapped: Any, max_pixels: int) -> None:
 
 
 def _dropped(reason: str) -> LeftOut:
-    return LeftOut(FilterReason.DROPPED_BY_MAP, Stage.MAP, " ".join(reason.split())[:_MESSAGE])
+    return LeftOut(FilterReason.DROPPED_BY_MAP, Stage.MAP, printable(" ".join(reason.split()))[:_MESSAGE])
 
 
 def failed(message: str) -> ImageFault:
     """Returns the fault of an image for which the hook failed or returned a wrong value."""
-    return ImageFault(QuarantineReason.MAP_FAILED, Stage.MAP, message[:_MESSAGE])
+    return ImageFault(QuarantineReason.MAP_FAILED, Stage.MAP, printable(message)[:_MESSAGE])
 
 
 def decoded_image(ref: ImageRef, picture: Image.Image, frame: Frame) -> DecodedImage:
@@ -281,10 +281,12 @@ def mapped_ref(ref: ImageRef, mapped: MappedImage, fits: bool, settings: Convert
       ImageFault: If the hook returned values that cannot be stored.
     """
     key = f"{ref.key}{SUFFIX_SEPARATOR}{mapped.suffix}" if mapped.suffix else ref.key
-    annotations = None if fits else _annotations(ref, mapped, settings)
+    annotations, label = None if fits else _annotations(ref, mapped, settings), _label(ref, mapped)
+    if printable(key + label) != key + label:
+        raise failed(f"its suffix {mapped.suffix!r} or its labels are not UTF-8")
     return (ref if annotations is None else ref.annotated(annotations))._replace(
         key=key,
-        label=_label(ref, mapped),
+        label=label,
         extra=_extra(ref, mapped, settings),
         file_name="" if mapped.suffix else ref.file_name,
         source_id="" if mapped.suffix else ref.source_id,

@@ -42,7 +42,7 @@ def results(hook: Callable[[DecodedImage], Any]) -> list[MappedImage]:
     [
         (None, "the hook returned None"),
         ([], "the hook returned no picture"),
-        (DroppedImage("too\ndark"), "too dark"),
+        (DroppedImage("too\ndark\udcff"), "too dark%FF"),
     ],
 )
 def test_an_image_can_be_left_out(returned: Any, reason: str) -> None:
@@ -182,6 +182,8 @@ def test_objects_of_a_hook_replace_those_of_the_source() -> None:
             "the image has a mask",
         ),
         (described(), MappedImage(PICTURE, labels="cat"), ConvertSettings(), "not a list of class names"),
+        (described(), MappedImage(PICTURE, "\ud800"), ConvertSettings(), "are not UTF-8"),
+        (described(), MappedImage(PICTURE, labels=["\udcff"]), ConvertSettings(), "are not UTF-8"),
         (described(), MappedImage(PICTURE, columns={"a": 1}), ConvertSettings(), "does not name"),
         (
             described(), MappedImage(PICTURE, columns={"a": "x"}), ConvertSettings(extra_columns="a:int64"),
