@@ -117,6 +117,7 @@ def publish(
         previous = current if stays else newest_published(records, name)
         if not switch_pointer(output, Pointer(name, fingerprint, time.time(), previous), tag):
             raise moved_meanwhile(output)
+        located(f"{output}@{name}")  # retention may have removed it meanwhile
     # After the switch, so that the same command can repeat everything if it is interrupted before.
     acceptance, unused = None, ""
     if record.state is not VersionState.REFUSED:

@@ -293,10 +293,14 @@ def test_two_equal_rollbacks_at_once_succeed(out: Path, monkeypatch: pytest.Monk
     assert state_of(out, V3) == "withdrawn"
 
 
-def test_a_version_removed_during_a_rollback_is_reported(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    racing(monkeypatch, lambda: shutil.rmtree(out / "versions" / V2))
-    with pytest.raises(UsageError, match=f"has no version {V2}"):
-        rollback(out)
+@pytest.mark.parametrize("version", [V2, V4])
+def test_a_version_removed_meanwhile_is_reported(
+    refused: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    racing(monkeypatch, lambda: shutil.rmtree(refused / "versions" / version))
+    with pytest.raises(UsageError, match=f"has no version {version}"):
+        publish(f"{refused}@{V4}", accept="all") if version == V4 else rollback(refused)
+    assert not (refused / "versions" / version).exists()
 
 
 @pytest.mark.parametrize(
