@@ -255,7 +255,7 @@ def make_forecast(
         count = fixed.get(split) or shard_count(estimate, records, units.parse_size(settings.shard_size))
         if stays and split in carried.shards:
             before, old = carried.shards[split], carried.estimate.get(split, 0)
-            count = before if settings.shards else carried_count(before, old, estimate, count)
+            count = carried_count(before, old, estimate, count)
             estimate = old if count == before else estimate
         shards[split], estimates[split] = count, estimate
     splits_from = SplitsFrom.BOTH if summary.drawn else SplitsFrom.SOURCE

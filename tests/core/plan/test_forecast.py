@@ -212,12 +212,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-def plan_of(folder: Path, **settings: Any) -> Plan:
-    """Returns the plan for all files of a folder."""
-    files = [(str(path), path.stat().st_size) for path in sorted(folder.glob("*/*"))]
+def plan_of(folder: Path, carried: Plan | None = None, count: int = 100, **settings: Any) -> Plan:
+    """Returns the plan for the first files of a folder."""
+    files = [(str(path), path.stat().st_size) for path in sorted(folder.glob("*/*"))[:count]]
     refs = [ImageRef(path, path, "c", size=size) for path, size in files]
-    request = ConversionRequest(ConvertSettings(input=(str(folder),), **settings))
+    request = ConversionRequest(ConvertSettings(input=(str(folder),), **settings), carried=carried)
     return forecast.make_forecast(request, summarize(request.settings, 1, 1, refs)).plan
+
+
+def test_a_split_that_has_no_fixed_number_of_shards_gets_more_of_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "MAX_RECORDS_PER_SHARD", 2)
+    settings = {"splits": "train=0.5,test=0.5", "shards": "train=3"}
+    before = plan_of(folder, count=4, **settings)
+    after = plan_of(folder, before, **settings)
+    assert after.shards == plan_of(folder, **settings).shards
+    assert after.shards["train"] == before.shards["train"] == 3
+    assert after.shards["test"] > before.shards["test"]
 
 
 @pytest.mark.parametrize("limit", [0, 10_000])
