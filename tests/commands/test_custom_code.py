@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers.fewer_imports import late
 from helpers.hostile import check_books
-from helpers.listing import listed
-from helpers.records import by_key, value
-from helpers.repository import PHOTOS, ROOT, pip_install
+from helpers.listing import listed, put_photos
+from helpers.records import by_key, quarantine, value, values
+from helpers.repository import PHOTOS, ROOT
 from PIL import Image, ImageOps
 
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.formats import plugin_decoders
 from shardwright.core.images.map_hook import hook_versions, load_hook
 from shardwright.core.sources.source import plugin_sources
+from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import ConvertResult, RebuildResult
@@ -32,6 +35,8 @@ from shardwright.schemas.plugins import entry_points_by_group
 
 tf = late("tensorflow")
 
+#: How to write a package that adds a format.
+FORMAT_PAGE = (ROOT / "docs" / "add-a-format.md").read_text()
 HOOKS = """
 from shardwright.transforms import DroppedImage, MappedImage
 
@@ -77,13 +82,22 @@ def dataset_of(made: RebuildResult) -> Dataset:
 
 
 def test_a_hook_drops_fails_and_changes_images(photos: Path, tmp_path: Path) -> None:
-    made = convert(
-        input=photos, output=tmp_path / "out", map="hooks_of_test:chosen", max_bad_fraction=1, verify="full"
-    )
+    """A refusal names the hook and what it raised."""
+    settings: Any = {"input": photos, "output": tmp_path / "out", "map": "hooks_of_test:chosen"}
+    with pytest.raises(DataRefused) as found:
+        convert(**settings)
+    assert "fix the function hooks_of_test:chosen (ValueError: no fruit), or allow more" in str(found.value)
+    (photos / "birds" / "empty.jpg").touch()
+    with pytest.raises(DataRefused, match=r"\(ValueError: no fruit\) and fix or remove the others, or allow"):
+        convert(**settings, resume=True)
+    made = convert(**settings, resume=True, max_bad_fraction=1, verify="full")
     total = made.dataset.ledger
-    assert (total["listed"], total["written"], total["quarantined"], total["filtered"]) == (10, 6, 2, 2)
-    assert total["reasons"] == {"filtered": {"dropped_by_map": 2}, "quarantined": {"MAP_FAILED": 2}}
+    assert (total["listed"], total["written"], total["quarantined"], total["filtered"]) == (11, 6, 3, 2)
+    assert total["reasons"] == {
+        "filtered": {"dropped_by_map": 2}, "quarantined": {"MAP_FAILED": 2, "EMPTY_FILE": 1},
+    }  # fmt: skip
     lines = check_books(Path(made.path))
+    del lines["birds/empty.jpg"]
     for key, line in lines.items():
         folder = key.partition("/")[0]
         if folder == "birds":
@@ -144,22 +158,13 @@ def test_a_rebuild_copies_what_hooks_made(photos: Path, tmp_path: Path) -> None:
     assert work["copied"] > 0 and work["converted"] == new_tiles
     assert not validate(str(versions)).findings
     module = tmp_path / "tiling.py"
-    module.write_text(module.read_text().replace("256", "48"))  # a changed hook converts everything again
+    module.write_text(module.read_text().replace("256", "128"))  # a changed hook converts everything again
     sys.modules.pop("tiling")
     hook_versions.cache_clear()
     load_hook.cache_clear()
     third = rebuild(input=photos, output=versions, **settings)
     assert third.changed and third.outcome["work"]["copied"] == 0
     assert dataset_of(third).all_records > before + new_tiles
-
-
-def test_a_refusal_names_the_hook_and_what_it_raised(photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataRefused) as found:
-        convert(input=str(photos), output=str(tmp_path / "out"), map="hooks_of_test:chosen")
-    assert "fix the function hooks_of_test:chosen (ValueError: no fruit), or allow more" in str(found.value)
-    (photos / "birds" / "empty.jpg").touch()
-    with pytest.raises(DataRefused, match=r"\(ValueError: no fruit\) and fix or remove the others, or allow"):
-        convert(input=str(photos), output=str(tmp_path / "out"), map="hooks_of_test:chosen", resume=True)
 
 
 pydicom = late("pydicom")
@@ -172,11 +177,17 @@ def forget() -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the package is installed."""
+    """A folder in which the package is installed, and the one that docs/add-a-format.md shows."""
     folder = tmp_path_factory.mktemp("plugin")
     # A copy is installed, because a build writes into its folder.
-    package = Path(shutil.copytree(ROOT / "examples" / "plugin", folder / "plugin"))
-    return pip_install(package, folder / "site")
+    shutil.copytree(ROOT / "examples" / "plugin", folder / "plugin")
+    (folder / "format").mkdir()
+    for name, text in re.findall(r"```(?:python|toml) title=\"(\S+)\"\n(.*?)```", FORMAT_PAGE, re.DOTALL):
+        (folder / "format" / name).write_text(text)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    places = [f"--target={folder / 'site'}", folder / "plugin", folder / "format"]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, *places], check=True)
+    return folder / "site"
 
 
 @pytest.fixture
@@ -185,7 +196,7 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget()
     yield
     forget()
-    for name in [name for name in sys.modules if name.startswith("acme_images")]:
+    for name in [name for name in sys.modules if name.startswith("acme_")]:
         del sys.modules[name]
 
 
@@ -228,14 +239,34 @@ def test_dicom_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_a_list_is_read(tmp_path: Path) -> None:
-    photos = sorted(path for path in PHOTOS.glob("*/*.jpg"))[:4]
-    for photo in photos:
-        (tmp_path / photo.name).symlink_to(photo)
-    lines = [f"{photo.name} = {photo.parent.name}\n" for photo in photos]
+    lines = [f"{photo.name} = thing\n" for photo in put_photos(tmp_path)]
     (tmp_path / "all.list").write_text("".join(lines))
-    made = convert(input=tmp_path / "all.list", output=tmp_path / "out", source="text_list")
-    assert made.dataset.ledger["written"] == 4
-    assert listed(tmp_path / "all.list", "classification").input.source == "text_list"
+    for source in ("auto", "text_list"):
+        found = listed(tmp_path / "all.list", "classification", source=source)
+        assert found.input.source == "text_list"
+        assert [entry.outcome for entry in found.entries().values()] == ["written"] * 4
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_format_of_the_page_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the folder that the page's command names."""
+    monkeypatch.chdir(tmp_path)
+    crates = {f"images/{photo.name}": photo for photo in put_photos(tmp_path / "crates" / "images")}
+    (tmp_path / "crates" / "boxes").mkdir()
+    for photo in crates.values():
+        lines = [" ".join(map(str, box)) for box in photo.boxes]
+        (tmp_path / "crates" / "boxes" / photo.name).with_suffix(".box").write_text("\n".join(lines))
+    (tmp_path / "crates" / "boxes" / "house.box").write_text("thing 1 2 3 4\nthing 1 2 3 four\n")
+    (command,) = re.findall(r"^    shardwright (convert .*)$", FORMAT_PAGE, re.MULTILINE)
+    assert cli.main([*command.split(), "--max_bad_fraction", "1"]) == 0
+    ((key, line),) = quarantine(tmp_path / "out").items()
+    assert key == "images/house.jpg"
+    assert line["message"] == "house.box: line 2 is not a class and four numbers"
+    records = by_key(tmp_path / "out")
+    assert records.keys() == crates.keys() - {key}
+    for name, record in records.items():
+        left = values(record, "image/object/bbox/xmin")
+        assert left == pytest.approx([box[1] / crates[name].size[0] for box in crates[name].boxes])
 
 
 def test_without_the_package_dicom_is_no_format_and_the_source_is_unknown(tmp_path: Path) -> None:
@@ -243,10 +274,10 @@ def test_without_the_package_dicom_is_no_format_and_the_source_is_unknown(tmp_pa
     (tmp_path / "scans" / "a").mkdir(parents=True)
     write_dicom(tmp_path / "scans" / "a" / "x.dcm", np.ones((4, 4)))
     Image.new("RGB", (4, 4)).save(tmp_path / "scans" / "a" / "y.png")
-    made = convert(input=tmp_path / "scans", output=tmp_path / "out", max_bad_fraction=1)
-    assert made.dataset.ledger["reasons"]["quarantined"] == {"UNSUPPORTED_FORMAT": 1}
+    found = listed(tmp_path / "scans", "classification")
+    assert found.entries()["a/x.dcm"].reason == "UNSUPPORTED_FORMAT"
     with pytest.raises(UsageError, match="choose one of auto"):
-        convert(input=tmp_path / "scans", output=tmp_path / "other", source="text_list")
+        convert(input=tmp_path / "scans", output=tmp_path / "out", source="text_list")
 
 
 @pytest.mark.parametrize(

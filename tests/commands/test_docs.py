@@ -7,12 +7,9 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tarfile
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,18 +22,15 @@ from helpers.annotation_sets.coco import put_coco
 from helpers.annotation_sets.formats import FORMATS
 from helpers.annotation_sets.json_exports import put_label_studio
 from helpers.fewer_imports import late
-from helpers.listing import Photo, put_photos
-from helpers.records import examples, quarantine, value, values
-from helpers.repository import PHOTOS, ROOT, copy_photos, pip_install
+from helpers.listing import Photo
+from helpers.repository import PHOTOS, ROOT, copy_photos
 from helpers.tfrecords import write as write_tfrecords
 from PIL import Image
 
-from shardwright.core.sources.source import SOURCES, plugin_sources
+from shardwright.core.sources.source import SOURCES
 from shardwright.pipelines import cli
-from shardwright.pipelines.convert import convert
 from shardwright.pipelines.job_file import read_job
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
-from shardwright.schemas.plugins import entry_points_by_group
 
 DOCS = ROOT / "docs"
 DOCUMENTS = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
@@ -68,16 +62,13 @@ def few_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("photos", "scans"):
-        (tmp_path / name).symlink_to(PHOTOS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def use_photos(folder: Path, photos: Path) -> None:
-    """Has the examples read other photos."""
+def link_photos(folder: Path, photos: Path) -> None:
+    """Puts photos where the examples read them."""
     for name in ("photos", "scans"):
-        (folder / name).unlink()
         (folder / name).symlink_to(photos)
 
 
@@ -133,8 +124,8 @@ def lay_out(folder: Path, sound_dataset: Path) -> None:
 @pytest.mark.parametrize("path", TRIED, ids=lambda path: path.name)
 def test_the_examples_run(path: Path, workplace: Path, few_photos: Path, sound_dataset: Path) -> None:
     page = path.read_text()
-    if path.name not in ("README.md", "training.md", "validating.md"):  # these need or compare all photos
-        use_photos(workplace, few_photos)
+    needs_all = path.name in ("README.md", "training.md", "validating.md")  # or compares them
+    link_photos(workplace, PHOTOS if needs_all else few_photos)
     if path.name in ("sources.md", "layouts.md"):
         furnish(workplace, sound_dataset)
     if path.name == "converting.md":
@@ -180,25 +171,20 @@ def test_the_settings_named_in_documents_exist() -> None:
     assert set(re.findall(r"--([a-z_]+)", text)) <= known
 
 
-def test_the_example_of_a_source_works(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_a_source_is_that_of_the_example_package() -> None:
+    """It is installed and used by other tests."""
     (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "add-a-format.md").read_text(), re.DOTALL)
-    module = ModuleType("shardwright.core.sources.text_list")
-    exec(compile(block, "text_list.py", "exec"), vars(module))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(SOURCES, "text_list", "a list of paths and classes")  # type: ignore[arg-type]
-    lines = [f"{path.relative_to(PHOTOS)} = {path.parent.name}\n" for path in PHOTOS.glob("*/*")]
-    (workplace / "pictures").mkdir()
-    for folder in PHOTOS.iterdir():
-        (workplace / "pictures" / folder.name).symlink_to(folder)
-    (workplace / "pictures" / "all.list").write_text("".join(lines))
-    made = convert(input="pictures/all.list", output="listed", verify="full")
-    assert made.dataset.ledger["written"] == len(lines) and len(made.dataset.labels) == 5
-    assert made.run["detected_as"] == ["a list of paths and classes"]
+    module = (ROOT / "examples" / "plugin" / "acme_images" / "text_list.py").read_text()
+    shown, used = (
+        sorted(line for line in text.splitlines() if line and not line.lstrip().startswith(("#", '"""')))
+        for text in (block, module)
+    )
+    assert shown == used
 
 
 @pytest.mark.slow
 def test_the_settings_by_task_are_accepted(workplace: Path, few_photos: Path) -> None:
-    use_photos(workplace, few_photos)
+    link_photos(workplace, few_photos)
     rows = re.findall(r"^\| [^|]+ \| `(--[^`]+)`", (DOCS / "converting.md").read_text(), re.MULTILINE)
     (workplace / "opt_out.txt").write_text("birds/nobody.jpg\n")
     skipped = ("--class_names", "--plan_from", "--job", "--overwrite", "--map")
@@ -313,7 +299,7 @@ def check_walkthrough(page: str, tried: list[str], names: dict[str, Any], output
 @pytest.mark.parametrize("page", WALKTHROUGHS)
 def test_a_walkthrough_runs(page: str, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Commands end as the page states; VERSION is the newest version."""
-    (workplace / "photos").unlink()  # pages change their photos, and the first one copies them
+    # Pages change their photos, and the first one copies them.
     shutil.copytree(PHOTOS, workplace / ("examples/photos" if page == "getting-started.md" else "photos"))
     if page == "coming-from/img2dataset.md":
         write_downloads(workplace)
@@ -343,55 +329,6 @@ def test_a_walkthrough_runs(page: str, workplace: Path, capsys: pytest.CaptureFi
     check_walkthrough(page, tried, names, output)
 
 
-PAGE = (DOCS / "add-a-format.md").read_text()
-FILES = dict(re.findall(r"```(?:python|toml) title=\"(\S+)\"\n(.*?)```", PAGE, re.DOTALL))
-(COMMAND,) = re.findall(r"^    shardwright (convert .*)$", PAGE, re.MULTILINE)
-
-
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Installs the package of the page."""
-    (tmp_path / "package").mkdir()
-    for name, text in FILES.items():
-        (tmp_path / "package" / name).write_text(text)
-    monkeypatch.syspath_prepend(str(pip_install(tmp_path / "package", tmp_path / "site")))
-    for cached in (plugin_sources, entry_points_by_group):
-        cached.cache_clear()
-    yield
-    for cached in (plugin_sources, entry_points_by_group):
-        cached.cache_clear()
-    sys.modules.pop("acme_boxes", None)
-
-
-@pytest.fixture
-def crates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Photo]:
-    """Photos in the format of the page, in the folder that its command names."""
-    monkeypatch.chdir(tmp_path)
-    photos = put_photos(tmp_path / "crates" / "images")
-    (tmp_path / "crates" / "boxes").mkdir()
-    for photo in photos:
-        lines = [" ".join(map(str, box)) for box in photo.boxes]
-        (tmp_path / "crates" / "boxes" / photo.name).with_suffix(".box").write_text("\n".join(lines))
-    return photos
-
-
-@pytest.mark.usefixtures("installed")
-def test_the_format_is_read(tmp_path: Path, crates: list[Photo]) -> None:
-    (tmp_path / "crates" / "boxes" / "house.box").write_text("thing 1 2 3 4\nthing 1 2 3 four\n")
-    assert cli.main([*COMMAND.split(), "--max_bad_fraction", "1"]) == 0
-    ((key, line),) = quarantine(tmp_path / "out").items()
-    assert key == "images/house.jpg"
-    assert line["message"] == "house.box: line 2 is not a class and four numbers"
-    photos = {f"images/{photo.name}": photo for photo in crates}
-    (records,) = examples(tmp_path / "out").values()
-    assert {value(record, "image/filename") for record in records} == photos.keys() - {key}
-    for record in records:
-        photo = photos[value(record, "image/filename")]
-        left = values(record, "image/object/bbox/xmin")
-        assert left == pytest.approx([box[1] / photo.size[0] for box in photo.boxes])
-
-
-nbclient = late("nbclient")
 nbformat = late("nbformat")
 
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,14 +19,6 @@ SETTINGS = {
     "splits": "train=0.6,validation=0.2,test=0.2",
     "shards": "train=3,validation=1,test=1",
 }
-
-
-def pip_install(package: Path, target: Path) -> Path:
-    """Installs a package, without its dependencies, into a folder, and returns that."""
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "install", *options, f"--target={target}", package]
-    subprocess.run(command, check=True)
-    return target
 
 
 def put_script(path: Path, text: str) -> Path:
