@@ -23,6 +23,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
 from apache_beam.transforms.environments import python_sdk_dependencies
 from helpers.hostile import COMMAND, document, ended, make_tree, run_command, sentence_of
+from helpers.listing import listed
 from helpers.repository import PHOTOS
 from helpers.versioned import make_versions
 from PIL import Image
@@ -171,13 +172,6 @@ def test_only_commands_that_resume_advise_it(capsys: Capture, resumable: bool, a
     assert capsys.readouterr().err == f"shardwright: The disk is full; {advice}\n"
 
 
-def the_object(text: str) -> dict[str, Any]:
-    """Reads the one JSON object that a text must be."""
-    value = json.loads(text)
-    assert isinstance(value, dict)
-    return value
-
-
 COMMON = {
     "format": "shardwright-result",
     "version": 1,
@@ -194,7 +188,7 @@ def test_json_is_the_only_thing_on_stdout(capsys: Capture) -> None:
     assert make(run=run).main(["--json"]) == 1
     taken = capsys.readouterr()
     expected = {**COMMON, "exit_code": 1, "error": "Not so.", "messages": []}
-    assert the_object(taken.out) == {**expected, "means": [None, None, 0.5]}, "JSON has no other numbers"
+    assert json.loads(taken.out) == {**expected, "means": [None, None, 0.5]}, "JSON has no other numbers"
     assert taken.err == "a library prints this\nshardwright: Not so.\n"
 
 
@@ -205,7 +199,7 @@ def test_json_is_the_only_thing_on_stdout(capsys: Capture) -> None:
 def test_a_failure_is_an_object_too(capsys: Capture, error: BaseException, code: int) -> None:
     assert failing(error).main(["--json"]) == code
     taken = capsys.readouterr()
-    value = the_object(taken.out)
+    value = json.loads(taken.out)
     message = "interrupted; run again." if code == 130 else "No."
     messages = [] if code else [{"level": "note", "message": "No."}]
     assert value == {**COMMON, "exit_code": code, "error": message if code else None, "messages": messages}
@@ -215,12 +209,12 @@ def test_a_failure_is_an_object_too(capsys: Capture, error: BaseException, code:
 @pytest.mark.parametrize("argv", [["--json", "--colour"], ["--colour", "--json"], ["--json", "--log-format"]])
 def test_a_wrong_command_line_is_an_object_too(capsys: Capture, argv: list[str]) -> None:
     assert make().main(argv) == 2
-    value = the_object(capsys.readouterr().out)
+    value = json.loads(capsys.readouterr().out)
     assert value["exit_code"] == 2 and "expected one argument" in value["error"]
     assert make().main(["--", "--json"]) == 1  # an argument by place
     assert "colour red" in capsys.readouterr().out
     assert cli.main(["paint", "--json"]) == 2
-    value = the_object(capsys.readouterr().out)
+    value = json.loads(capsys.readouterr().out)
     assert value["error"].startswith("there is no command 'paint'") and value["command"] == "paint"
 
 
@@ -232,13 +226,13 @@ def test_notes_are_in_the_object(capsys: Capture) -> None:
 
     assert make(run=run).main(["--json", "--quiet"]) == 0
     taken = capsys.readouterr()
-    assert the_object(taken.out)["messages"] == [
+    assert json.loads(taken.out)["messages"] == [
         {"level": "note", "message": "An option has no effect."},
         {"level": "warning", "message": "A file stays."},
     ]
     assert taken.err == ""
     assert make().main(["--json"]) == 1
-    assert the_object(capsys.readouterr().out)["messages"] == [], "those of the command before"
+    assert json.loads(capsys.readouterr().out)["messages"] == [], "those of the command before"
 
 
 def test_a_field_never_replaces_one_of_all_commands() -> None:
@@ -252,7 +246,7 @@ def test_an_object_is_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(sys, "stdout", out)
         assert make().main(["--colour=café \U0001f600", "--json"]) == 1
         text = out.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
-        assert the_object(text)["colour"] == "café \U0001f600"
+        assert json.loads(text)["colour"] == "café \U0001f600"
 
 
 def test_quiet_prints_only_errors(capsys: Capture) -> None:
@@ -325,6 +319,7 @@ def test_every_subcommand_uses_the_frame() -> None:
     for name in cli.COMMANDS:
         command = cli.command_of(name)
         assert command.name == name
+        assert command.resumable == (name == "convert")
         for line in filter(
             lambda line: line and not line.startswith("#"), command.module.EXAMPLE.splitlines()
         ):
@@ -571,6 +566,7 @@ def test_splits_are_reported_without_effect_if_the_source_names_them(capsys: Cap
     assert cli.main(["convert", str(split_folders), str(tmp_path / "out"), "--splits", SPLITS]) == 0
     captured = capsys.readouterr()
     assert f"shardwright: note: {NAMED}" in captured.err and f"warning: {NAMED}" in captured.out
+    assert document(tmp_path / "out")["splits"].keys() == {"train", "test"}
 
 
 def test_rebuild_reports_settings_of_a_job_file_without_effect(
@@ -601,14 +597,12 @@ def test_convert_reports_a_background_that_no_picture_shows(capsys: Capture, tmp
         (folder / "ant").mkdir(parents=True)
         Image.new("RGBA", (12, 8), (9, 9, 9, alpha)).save(folder / "ant" / "a.png")
         Image.new("RGB", (12, 8), (7, 9, 9)).save(folder / "ant" / "b.png")
-    noted = []
-    for folder, more in ((opaque, []), (opaque, ["--resize=8", "--fit=pad"]), (through, [])):
-        out = tmp_path / f"out{len(noted)}"
-        assert cli.main(["convert", str(folder), str(out), "--background", "#ff0000", *more]) == 0
-        noted.append(
-            "note: --background has no effect because no image was padded" in capsys.readouterr().out
-        )
-    assert noted == [True, False, False]
+    assert listed(through, "classification").converted()["ant/a.png"].on_background
+    for more in ([], ["--resize=8", "--fit=pad"]):
+        argv = ["convert", str(opaque), str(tmp_path / f"out{len(more)}"), "--background", "#ff0000", *more]
+        assert cli.main(argv) == 0
+        note = "note: --background has no effect because no image was padded"
+        assert (note in capsys.readouterr().out) == (not more)
 
 
 @pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
