@@ -51,6 +51,7 @@ from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXP
 from shardwright.core.concurrency.workers import experiment, values_of
 from shardwright.core.images import read
 from shardwright.pipelines import cli
+from shardwright.pipelines.options import beam_options
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.process import ENDING, WATCHDOG, graceful_shutdown
 from shardwright.pipelines.run import exit_code_of
@@ -487,6 +488,15 @@ def test_a_command_ends_with_its_worker_processes(
     assert not _workers_of(job) and not (tmp_path / "out" / LEASE_JSON).exists()
 
 
+@pytest.mark.slow
+def test_a_killed_worker_process_is_reported(job: subprocess.Popen[str]) -> None:
+    os.kill(_workers_of(job)[0], signal.SIGKILL)
+    assert job.wait(60) == 3
+    err = job.stderr.read() if job.stderr else ""
+    assert "shardwright: A worker process ended unexpectedly" in err and "Traceback" not in err
+    assert "Channel closed" not in err and not _workers_of(job)
+
+
 def _watchdog(tasks: Callable[[], list[Task]]) -> tuple[Watchdog, list[str], list[str]]:
     lines: list[str] = []
     ends: list[str] = []
@@ -595,8 +605,6 @@ def test_a_stuck_command_names_the_file_in_its_object_and_ends_its_log(tmp_path:
 
 
 def test_workers_of_a_cluster_learn_of_stuck_after() -> None:
-    from shardwright.pipelines.options import beam_options
-
     argv = ["--runner=PortableRunner"]
     try:
         WATCHDOG.stuck_after = 150.0
