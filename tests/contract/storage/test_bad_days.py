@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from helpers.hostile import document, outcomes, run, run_command, sentence_of
+from helpers.hostile import document, outcomes, run, sentence_of
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 from helpers.storage.retries import Retries
@@ -140,29 +140,6 @@ def test_a_refusal_is_reported_before_an_image_is_read(
     assert set(bucket.names()) <= {"out/_work/probe"}
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ("convert", "--input", "gs://no-such-bucket/in", "--output", "{out}"),
-        ("convert", "--input", "gs://no-such-bucket", "--output", "{out}"),
-        ("convert", "--input", "{tree}", "--output", "gs://no-such-bucket/out"),
-        ("convert", "--input", "{tree}", "--output", "gs://no-such-bucket/out", "--overwrite"),
-        ("convert", "--input", "{tree}", "--output", "gs://no-such-bucket/out", "--resume"),
-        ("plan", "--input", "gs://no-such-bucket/in"),
-        ("validate", "--dataset", "gs://no-such-bucket/out"),
-        ("validate", "--dataset", "gs://no-such-bucket/out/*.tfrecord"),
-        ("inspect", "gs://no-such-bucket/out"),
-    ],
-)
-def test_a_missing_bucket_is_reported(
-    capfd: Capture, proxy: Proxy, tree: Path, tmp_path: Path, argv: tuple[str, ...]
-) -> None:
-    done = run(capfd, *(part.format(out=tmp_path / "out", tree=tree) for part in argv))
-    sentence = sentence_of(done, 3)
-    assert "there is no bucket no-such-bucket; check its name or make it first." in sentence
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_missing_object_is_not_reported_as_a_missing_bucket(google_client: object, proxy: Proxy) -> None:
     bucket = Bucket(google_client, "my-bucket-of-buckets")
     with pytest.raises(FileNotFoundError):
@@ -171,14 +148,16 @@ def test_a_missing_object_is_not_reported_as_a_missing_bucket(google_client: obj
         storage.read_bytes(f"{bucket.url}/specified bucket.jpg", "17")
 
 
-def test_missing_credentials_are_reported(tmp_path: Path, tree: Path) -> None:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("GOOGLE", "GCE", "STORAGE_"))}
-    environment |= {"HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path), "GCE_METADATA_IP": "127.0.0.1:1"}
-    started = time.monotonic()
-    done = run_command("inspect", "gs://some-bucket/out", env=environment)
-    sentence = sentence_of(done, 3)
+@pytest.mark.usefixtures("short_pauses")
+def test_missing_credentials_are_reported(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith(("GOOGLE", "STORAGE_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {"HOME": tmp_path, "CLOUDSDK_CONFIG": tmp_path, "NO_GCE_CHECK": "true"}.items():
+        monkeypatch.setenv(name, str(value))
+    sentence = sentence_of(run(capfd, "inspect", "gs://some-bucket/out"), 3)
     assert "there are no valid credentials for Google Cloud Storage; run `gcloud auth" in sentence
-    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize(
@@ -199,7 +178,13 @@ def test_certificates_that_cannot_be_read_are_reported(
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("kind", "name"), [("media", "00001-of-00002"), ("upload", "00001-of-00002"), ("upload", "out/_index/")]
+    ("kind", "name"),
+    [
+        ("media", "00001-of-00002"),
+        ("upload", "out/findings.json"),
+        ("upload", "00001-of-00002"),
+        ("upload", "out/_index/"),
+    ],
 )
 def test_a_storage_that_disappears_ends_the_job_and_resume_continues(
     capfd: Capture, retries: Retries, shared: Bucket, bucket: Bucket, proxy: Proxy,
@@ -224,4 +209,6 @@ def test_a_storage_that_disappears_ends_the_job_and_resume_continues(
     assert re.match(r"Cannot \w+( to)? gs://", sentence)
     assert "out/dataset.json" not in bucket.names()
     assert run(capfd, *argv, "--resume").code == 0
+    if name == "out/findings.json":  # all shards are finished then
+        assert json.loads(bucket.get("out/_work/outcome.json"))["reused_shards"] == 2
     assert bucket.document("out")["fingerprint"] == document(small_local)["fingerprint"]

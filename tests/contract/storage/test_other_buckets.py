@@ -31,9 +31,10 @@ def test_convert_overwrite_and_validate_work(
 ) -> None:
     output, source = f"{owner.url}/out", ("--input", f"{owner.url}/small")
     argv = ("convert", *source, "--output", output, *owner.options)
-    for command in (("plan", *source, *owner.options), (*argv, "--shards=5")):
-        done = run(capfd, *command)
-        assert done.code == 0, done
+    done = run(capfd, "plan", *source, *owner.options)
+    assert done.code == 0, done
+    owner.put_tree(small_local, "out/")
+    owner.put("out/train.labels.txt", b"of a version before")
     assert "holds a dataset" in sentence_of(run(capfd, *argv), 2)
     done = run(capfd, *argv, "--shards=2", "--overwrite")
     assert done.code == 0, done
@@ -74,23 +75,32 @@ def test_rebuilds_publish_versions(capfd: Capture, owner: Owner) -> None:
     assert json.loads(owner.get(f"out/{LATEST_JSON}"))["previous"] == json.loads(pointer)["version"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(11)
+@pytest.mark.parametrize("place", ["bucket", "container", "s3"])
 @pytest.mark.parametrize(
     "argv",
     [
         ("convert", "--input", "{url}/in", "--output", "{tmp}/out"),
+        ("convert", "--input", "{url}", "--output", "{tmp}/out"),
         ("convert", "--input", "{tree}", "--output", "{url}/out"),
+        ("convert", "--input", "{tree}", "--output", "{url}/out", "--overwrite"),
+        ("convert", "--input", "{tree}", "--output", "{url}/out", "--resume"),
+        ("plan", "--input", "{url}/in"),
         ("validate", "--dataset", "{url}/out"),
+        ("validate", "--dataset", "{url}/out/*.tfrecord"),
         ("inspect", "{url}/out"),
     ],
 )
 def test_a_missing_bucket_is_reported(
-    capfd: Capture, owner: Owner, tree: Path, tmp_path: Path, argv: tuple[str, ...]
-) -> None:
+    capfd: Capture, request: pytest.FixtureRequest, tree: Path, tmp_path: Path, place: str,
+    argv: tuple[str, ...],
+) -> None:  # fmt: skip
+    owner: Owner = request.getfixturevalue(place)
     url = f"{owner.url.partition('://')[0]}://no-such-bucket"
     done = run(capfd, *(part.format(url=url, tmp=tmp_path, tree=tree) for part in argv), *owner.options)
-    kind = "bucket" if url.startswith("s3") else "container"
-    assert f"there is no {kind} no-such-bucket" in sentence_of(done, 3)
+    sentence = sentence_of(done, 3)
+    kind = "container" if place == "container" else "bucket"
+    assert f"there is no {kind} no-such-bucket; check its name or make it first." in sentence
     assert not (tmp_path / "out").exists()
 
 

@@ -38,7 +38,7 @@ def _pointer(bucket: Bucket) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 4))])
-def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, seed: int) -> None:
+def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, tmp_path: Path, seed: int) -> None:
     """Each seed is another flaky storage; 0 is one that does not fail."""
     output = f"{source.url}/out"
     settings = {"input": f"{source.url}/in", "shards": 2}
@@ -49,7 +49,7 @@ def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, seed: int) ->
         second = rebuild(output=output, **settings)
     assert second.outcome["work"]["reused_shards"] == 1 and second.outcome["work"]["converted"] == 1
     assert [record.state for record in list_versions(output)] == [VersionState.PUBLISHED] * 2
-    made = convert(output=f"{source.url}/fresh", plan_from=f"{first.path}/dataset.json", **settings)
+    made = convert(output=tmp_path / "fresh", plan_from=f"{first.path}/dataset.json", **settings)
     assert made.dataset.fingerprint == second.outcome["fingerprint"] == _pointer(source)["fingerprint"]
     assert pin(output).endswith(second.version) and validate(output).sound
     rollback(output)

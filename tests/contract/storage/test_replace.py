@@ -51,20 +51,6 @@ def _tfds_sees(bucket: Bucket) -> str:
     return ""
 
 
-@pytest.mark.slow
-def test_an_output_that_is_not_empty_needs_overwrite(
-    capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy
-) -> None:
-    bucket.put("out/mine.txt", b"mine")
-    argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out")
-    assert "is not empty" in sentence_of(run(capfd, *argv), 2)
-    assert "no run that could be resumed" in sentence_of(run(capfd, *argv, "--resume"), 2)
-    assert bucket.names() == ["out/mine.txt"]
-    assert run(capfd, *argv, "--overwrite").code == 0
-    assert "out/mine.txt" not in bucket.names()
-    assert "holds a dataset" in sentence_of(run(capfd, *argv), 2)
-
-
 def test_overwriting_removes_all_old_files(
     shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path, old_local: Path
 ) -> None:
@@ -139,27 +125,3 @@ def test_an_interrupted_replacement_never_shows_a_mixture(
     assert not [item for item in bucket.names() if MARK in item]
     stale = [item for item in bucket.names("out/") if "of-00005" in item]
     assert not stale
-
-
-@pytest.mark.slow
-def test_resume_reuses_finished_shards(
-    capfd: Capture, retries: Retries, shared: Bucket, bucket: Bucket, proxy: Proxy,
-    small_local: Path,
-) -> None:  # fmt: skip
-
-    def rule(request: Request) -> Fault | None:
-        if request.name.endswith("findings.json"):
-            retries.end_soon()
-            return Fault("drop")
-        return None
-
-    argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out", "--shards=2")
-    with proxy.watch(rule):
-        sentence_of(run(capfd, *argv), 3)
-    retries.as_usual()
-    assert "unfinished run" in sentence_of(run(capfd, *argv), 2)
-    with proxy.watch():
-        assert run(capfd, *argv, "--resume").code == 0
-    assert not [name for name in proxy.names("upload") if name.endswith(".tfrecord")]
-    assert json.loads(bucket.get("out/_work/outcome.json"))["reused_shards"] == 2
-    assert state_of(bucket) == document(small_local)["fingerprint"]
