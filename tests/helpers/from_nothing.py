@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,17 +102,14 @@ def shard_files(dataset: Mapping[str, Any]) -> list[str]:
 
 def entries_of(dataset: Path) -> dict[str, Entry]:
     """Returns the entries of a dataset's ledgers, by key."""
-    return {entry.key: entry for name in _names_in(dataset / "_shards") for entry in _lines(dataset, name)}
+    ledgers = (path.read_bytes() for path in sorted((dataset / "_shards").iterdir()))
+    return {entry.key: entry for data in ledgers for entry in load_ledger(data)[1]}
 
 
 def inodes(dataset: Path) -> dict[str, int]:
     """Returns the inode of each shard."""
     document = json.loads((dataset / "dataset.json").read_text())
     return {name: (dataset / name).stat().st_ino for name in shard_files(document)}
-
-
-def _lines(dataset: Path, name: str) -> Iterable[Entry]:
-    return load_ledger((dataset / "_shards" / name).read_bytes())[1]
 
 
 def _names_in(folder: Path) -> list[str]:

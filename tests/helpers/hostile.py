@@ -162,18 +162,15 @@ def outcomes(dataset: Path) -> dict[str, str]:
 
 def identity(dataset: Path) -> dict[str, str]:
     """Returns the sha256 of all files that belong to the identity of a dataset."""
-    files = [s["file"] for split in document(dataset)["splits"].values() for s in split["shards"]]
     ledgers = [path.relative_to(dataset).as_posix() for path in (dataset / "_shards").iterdir()]
-    names = [*files, *ledgers, "labels.txt", "dataset.json", "quarantine.jsonl"]
+    names = [*shard_hashes(dataset), *ledgers, "labels.txt", "dataset.json", "quarantine.jsonl"]
     return {name: hashlib.sha256((dataset / name).read_bytes()).hexdigest() for name in names}
 
 
 def shard_hashes(dataset: Path) -> dict[str, str]:
     """Returns the sha256 of every shard that `dataset.json` lists."""
-    document = json.loads((dataset / "dataset.json").read_text())
-    return {
-        shard["file"]: shard["sha256"] for split in document["splits"].values() for shard in split["shards"]
-    }
+    splits = document(dataset)["splits"].values()
+    return {shard["file"]: shard["sha256"] for split in splits for shard in split["shards"]}
 
 
 _SERVER = multiprocessing.get_context("forkserver")

@@ -54,16 +54,14 @@ def _proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
 def proxy(_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Proxy:
     """The proxy as this test's Google Cloud Storage, with short retry intervals."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", _proxy.url)
-    monkeypatch.setattr(policy, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(policy, "MAX_PAUSE", 0.1)
+    shorten_pauses(monkeypatch)
     return _proxy
 
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new client of Google Cloud Storage that hardly waits before it retries."""
-    monkeypatch.setattr(policy, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(policy, "MAX_PAUSE", 0.05)
+    shorten_pauses(monkeypatch)
     new_clients(monkeypatch)
 
 
@@ -174,6 +172,12 @@ def container(azurite_server: str, tree: Path) -> Container:
     return made
 
 
+def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has retries wait for a moment only."""
+    monkeypatch.setattr(policy, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(policy, "MAX_PAUSE", 0.1)
+
+
 def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets clients and the options of Beam, so that only the environment counts."""
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
@@ -221,8 +225,7 @@ def versioned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def imitation_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Imitation]:
     """Serves scripts as a storage, with short pauses and deadlines."""
-    monkeypatch.setattr(policy, "FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(policy, "MAX_PAUSE", 0.1)
+    shorten_pauses(monkeypatch)
     monkeypatch.setattr(policy, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(policy, "FIRST_PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(object_store, "UPLOAD_RETRIES", 0)

@@ -48,7 +48,6 @@ def on_disk(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.mark.slow
 def test_a_conversion_from_bucket_to_bucket_gives_the_same_dataset(
     converted: Bucket, on_disk: Path, tmp_path: Path
 ) -> None:

@@ -10,13 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.array_files import (
-    converted_pixels,
-    digits,
-    grays,
-    write_cifar10,
-    write_mnist,
-)
+from helpers.array_files import converted_pixels, digits, grays, write_cifar10, write_mnist
 from helpers.embedded import refs_of
 from helpers.listing import listed, refusal
 from hypothesis import given

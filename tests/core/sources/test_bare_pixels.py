@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.array_files import (
-    check_found,
-    colors,
-    converted_pixels,
-    digits,
-    grays,
-)
+from helpers.array_files import check_found, colors, converted_pixels, digits, grays
 from helpers.embedded import refs_of
 from helpers.tfrecords import example, tf, write
 from PIL import Image

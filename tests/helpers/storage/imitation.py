@@ -38,19 +38,14 @@ def whole(request: Request, body: bytes, etag: str = VERSION, **how: Any) -> Res
     return Response(part, 206, headers=(*headers, ("Content-Range", place)), **how)
 
 
-def google_object(body: bytes, version: str = VERSION) -> bytes:
-    """Returns the metadata of an object in Google's format."""
-    about = {"name": "a", "bucket": "b", "size": str(len(body)), "generation": version}
-    return json.dumps({**about, "crc32c": storage.crc32c_of(body)}).encode()
-
-
 def holding(scheme: str, body: bytes, version: str = VERSION) -> Script:
     """Returns the script of a storage in which every object has the same bytes."""
 
     def script(request: Request) -> Response:
         is_metadata = scheme == "gs" and request.path.startswith("/storage/v1/b/b/o/")
         if is_metadata and request.query.get("alt") != "media":
-            return Response(google_object(body, version))
+            about = {"name": "a", "bucket": "b", "size": str(len(body)), "generation": version}
+            return Response(json.dumps({**about, "crc32c": storage.crc32c_of(body)}).encode())
         return whole(request, body, version)
 
     return script
