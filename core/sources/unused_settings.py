@@ -63,6 +63,8 @@ def _is_met(condition: Condition, name: str, facts: ConversionFacts) -> bool:
             # Folds do not depend on what decides the splits.
             has_folds = name != "splits" and settings.folds > 0
             return facts.splits_from is not SplitsFrom.SOURCE or has_folds
+        case Condition.CONVERTED_COLORS:
+            return not settings.channels
         case Condition.VISIBLE_BACKGROUND:
             return facts.on_background != 0
 

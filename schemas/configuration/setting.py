@@ -66,6 +66,7 @@ class Condition(Enum):
     STORED_CLASSES = "with a layout that stores no classes"
     SEVERAL_SPLITS = "without several --splits or --folds"
     DRAWN_SPLITS = "because the source names the split of every image"
+    CONVERTED_COLORS = "with --channels, which stores all channels as they are"
     VISIBLE_BACKGROUND = "because no image was padded or has transparent pixels that were filled"
 
 

@@ -168,7 +168,9 @@ class ConvertSettings:
     has to change)."""
     quality: int = setting(95, Affects.RECORD, Topic.PIXELS, kinds.PERCENT, Condition.LOSSY_FORMAT)
     """Quality of JPEG (4:2:0) and WebP, 1 to 100."""
-    color: str = setting("rgb", Affects.RECORD, Topic.PIXELS, kinds.one_of("rgb", "gray", "keep"))
+    color: str = setting(
+        "rgb", Affects.RECORD, Topic.PIXELS, kinds.one_of("rgb", "gray", "keep"), Condition.CONVERTED_COLORS
+    )
     """Channels: rgb, gray, or keep (grayscale images stay grayscale)."""
     depth: str = setting("8", Affects.RECORD, Topic.PIXELS, kinds.one_of("8", "keep"))
     """Bits per channel: 8 (everything is scaled to 8 bits), or keep (16 bits stay 16 bits, and

@@ -95,6 +95,7 @@ def test_the_sources_use_the_settings_in_the_table() -> None:
         ("quality", {"image_format": "png"}, {"image_format": "webp"}),
         ("quality", {"image_format": "raw", "resize": "8"}, {}),
         ("strip_metadata", {"resize": "224"}, {"image_format": "keep"}),
+        ("color", {"channels": 4}, {}),
         ("bad_boxes", {}, {"layout": "detection"}),
         ("unlabelled", {"layout": "detection"}, {}),
         ("split_by", {}, {"splits": SPLITS}),
