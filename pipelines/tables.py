@@ -69,7 +69,7 @@ def print_table(
       whole: Columns that users copy from; other columns are folded first.
     """
     rows = [list(row) for row in rows]
-    table = Table(box=SIMPLE, title=Text(title) if title else None, title_justify="left")
+    table = Table(box=SIMPLE)
     for i, name in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
         table.add_column(
@@ -78,6 +78,8 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else escape_controls(str(c))) for c in row))
     with out.capture() as captured:
+        if title:  # not the table's own title, which is wrapped to the width of the table
+            out.print(Text(title, "table.title"))
         out.print(table, soft_wrap=False)
     # Remove the padding at the end of lines, which is long if one value is long.
     out.file.writelines(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])

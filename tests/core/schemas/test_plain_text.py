@@ -31,6 +31,12 @@ def test_tables_texts_and_labels_escape_control_characters() -> None:
     assert labels_txt({0: "a\nb", 1: "c\x1b[31md", 2: "e\tf"}) == "0:a\\nb\n1:c\\x1b[31md\n2:e\tf\n"
 
 
+def test_the_title_of_a_table_is_one_line() -> None:
+    out = io.StringIO()
+    print_table(console(out), ("class",), [["a"]], title="  Vanished classes")
+    assert out.getvalue().startswith("  Vanished classes\n")
+
+
 @pytest.mark.parametrize("file", ["train\x00-00000-of-00001.tfrecord", "train\x1b[31m.tfrecord"])
 def test_shard_names_with_control_characters_are_refused(file: str) -> None:
     document = {"format_version": 1, "splits": {"train": {"shards": [{"file": file}]}}}
