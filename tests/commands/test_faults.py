@@ -437,14 +437,8 @@ def test_processes_of_the_command_end_with_it_and_others_go_on() -> None:
 def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A conversion, or another command, with two worker processes that has written a few shards."""
     make_tree(tmp_path / "in", 600)
-    command = [
-        str(COMMAND),
-        request.param,
-        "--input",
-        str(tmp_path / "in"),
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    name = getattr(request, "param", "convert")
+    command = [str(COMMAND), name, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     command += ["--direct_running_mode=multi_processing", "--direct_num_workers=2", "--shards=40"]
     command += ["--resize=500", "--image_format=png"]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
