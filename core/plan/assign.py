@@ -6,6 +6,7 @@ It also checks that no key and no id of a record occurs twice.
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
 import unicodedata
 from array import array
@@ -301,8 +302,8 @@ def _place_of(ref: ImageRef) -> str:
 def _duplicate_key_error(*refs: ImageRef) -> UsageError:
     first, second = sorted(map(_place_of, refs))
     advice = "rename one, or give each --input a name (a=PATH)"
-    if refs[0].uri == refs[1].uri and refs[0].place == refs[1].place:
-        advice = "they are one image, which is listed twice: leave one of them out"
+    if refs[0].place == refs[1].place and len({posixpath.normpath(ref.uri) for ref in refs}) == 1:
+        advice = "they are one image: list it once, or give each --input a name (a=PATH)"
     elif unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", second):
         advice = "they differ only in their Unicode form: rename one"
     return UsageError(

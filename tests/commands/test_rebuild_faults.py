@@ -464,7 +464,7 @@ def test_a_first_rebuild_that_is_refused_leaves_no_folders(tmp_path: Path, exist
     output = tmp_path / "out"
     if existed:
         output.mkdir()
-    with pytest.raises(UsageError, match="Two images have the key"):
+    with pytest.raises(UsageError, match="they are one image: list it once"):
         rebuild(input=str(tmp_path / "rows.csv"), output=str(output))
     assert output.exists() == existed and not [*tmp_path.glob("out/*")]
 
