@@ -181,13 +181,13 @@ class TiffImage(OpenedImage):
         """Returns whether the strips or tiles are JPEGs."""
         return self.image.info.get("compression") == "jpeg"
 
-    def decoder_bytes(self) -> int:
+    def _check_content(self) -> None:
         """Counts also what `_load` holds: all rows, and a strip or tile, which may be larger."""
         width, height = self.image.size
         bits = self._number(Base.BitsPerSample, 1) * self._number(Base.SamplesPerPixel, 1)
         rows = min(self._number(Base.RowsPerStrip, height), height)
         tile = self._number(Base.TileWidth, width) * self._number(Base.TileLength, rows) * bits // 8
-        return super().decoder_bytes() + width * height * bits // 8 + 2 * tile
+        self._extra_bytes = width * height * bits // 8 + 2 * tile
 
     def _number(self, tag: int, default: int) -> int:
         return max(all_numbers(self.image.tag_v2.get(tag, default)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import threading
 import warnings
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.pictures import file_of
+from helpers.pictures import file_of, tiff_of
 from PIL import Image, ImageFile
 
 from shardwright.core.images import quality_metrics
@@ -130,6 +131,11 @@ def test_warnings_about_metadata_are_not_printed(recwarn: pytest.WarningsRecorde
         Image.open(io.BytesIO(data)).getexif()
     open_image(data, "x.jpg", 10**6)
     assert not recwarn.list
+    text, two_numbers = struct.pack("<HHI", 305, 2, 11), struct.pack("<HHI", 323, 3, 2)  # instead of one
+    data = tiff_of(np.zeros((8, 8), np.uint8), software="x" * 10).replace(text, two_numbers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        convert_image(data, "x.tif", SETTINGS)
 
 
 def test_threads_share_the_settings_and_the_last_one_restores_them(odd_process: None) -> None:
