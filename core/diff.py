@@ -148,8 +148,6 @@ def rows_of(data: bytes, directory: str, file: str, sha256: str, split: str) -> 
 
 def _row(entry: Entry, split: str) -> LedgerRow:
     key, label = entry.key, entry.label
-    if not (isinstance(key, str) and isinstance(label, str)):
-        raise TypeError("a line names no image")
     if entry.outcome != Outcome.WRITTEN:
         note = f"{entry.outcome}: {entry.reason}" if entry.reason else entry.outcome
         return LedgerRow(key, split, False, "", "", 0, "", note)

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import Outcome, Stage
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
-from shardwright.schemas.json_values import fields_json
+from shardwright.schemas.json_values import fields_json, from_json
 from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.sketches import Moments, Sums
 from shardwright.schemas.splits import by_split, totals_of
@@ -109,10 +109,15 @@ class Entry(NamedTuple):
         Raises:
           TypeError: If it is not such a result.
         """
-        try:
-            return Entry(**value)
-        except TypeError:
-            return Entry(**{name: value[name] for name in Entry._fields if name in value})
+        if [*map(type, value.values())] != _types_of(tuple(value)):
+            value = {name: item for name, item in value.items() if name in _TYPES}
+            for name, item in value.items():
+                if type(item) is not _TYPES[name]:
+                    raise TypeError(f"its {name} is {item!r:.80}")
+        entry = Entry(**value)
+        if entry.boxes and {*map(type, entry.boxes.values())} != {int}:
+            raise TypeError(f"its boxes are {entry.boxes!r:.80}")
+        return entry
 
     @property
     def source(self) -> str:
@@ -141,6 +146,20 @@ class Entry(NamedTuple):
             "reason": self.reason,
             "message": self.message,
         }
+
+
+#: Field of an entry -> type of its value, if it is stored.
+_TYPES: Mapping[str, type] = {
+    **dict.fromkeys(("key", "outcome"), str),
+    **{name: int if value is None else type(value) for name, value in Entry._field_defaults.items()},
+    "boxes": dict,
+}
+
+
+@lru_cache(maxsize=256)
+def _types_of(names: tuple[str, ...]) -> list[type | None]:
+    """Returns the types of the values of a line; most lines have the same names."""
+    return [*map(_TYPES.get, names)]
 
 
 #: Fields of a header that are absent if they have these values.
@@ -302,12 +321,11 @@ def header_from_json(header: Mapping[str, Any]) -> ShardHeader:
     """Reads the first line of a ledger.
 
     Raises:
-      ValueError: If it is of another version.
-      KeyError or TypeError: if it lacks a field.
+      ValueError, KeyError or TypeError: if it is of another version, or a field is missing or wrong.
     """
     if header["ledger_version"] != LEDGER_VERSION:
         raise ValueError("the shard ledger is of another version")
-    return ShardHeader(**{name: value for name, value in header.items() if name in _HEADER_FIELDS})
+    return from_json(ShardHeader, header)
 
 
 def load_ledger(data: bytes, sha256: str | None = None) -> tuple[ShardHeader, Iterator[Entry]]:
@@ -562,10 +580,10 @@ class SourceSizes(Sums):
     def add(self, entry: Entry) -> None:
         """Adds the sizes in an entry of a ledger, if it has any."""
         width, height, size = entry.source_width, entry.source_height, entry.source_bytes
-        if isinstance(width, int) and isinstance(height, int) and isinstance(size, int):
-            self.width.add(width or 0)
-            self.height.add(height or 0)
-            self.bytes.add(size or 0)
+        if width is not None and height is not None and size is not None:
+            self.width.add(width)
+            self.height.add(height)
+            self.bytes.add(size)
 
     @property
     def images(self) -> int:
@@ -617,11 +635,7 @@ class ShardTotals:
         self._source_key = ""
 
     def add(self, entry: Entry) -> None:
-        """Adds an entry.
-
-        Raises:
-          TypeError, ValueError or AttributeError: if one of its values has a wrong type.
-        """
+        """Adds an entry."""
         outcome = entry.outcome
         self.counts[outcome] += 1
         # The images that were made of one source follow each other.

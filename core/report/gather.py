@@ -435,11 +435,11 @@ def count_objects(directory: str, dataset: Dataset) -> ObjectCounts | None:
     images: Counter[int] = Counter()
     lost = 0
     for _, entry in islice(_entries(directory, dataset), _MAX_LINES):
-        counts = entry.boxes if isinstance(entry.boxes, Mapping) else {}
+        counts = entry.boxes or {}
         written, *left_out = (counts.get(name, 0) for name in ("written", "dropped", "vanished"))
-        if isinstance(written, int) and written >= 0:  # the ledger may be damaged
+        if written >= 0:  # the ledger may be damaged
             images[written] += 1
-            lost += sum(count for count in left_out if isinstance(count, int))
+            lost += sum(left_out)
     return ObjectCounts(images, lost) if images else None
 
 

@@ -179,10 +179,8 @@ def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | tuple[N
     data = storage.read_if_exists(storage.join(task.directory, ledger_file(*task.place)))
     try:
         result, lines = load_ledger(data or b"", task.expected.sha256)
-        entries = list(lines)
-        sum((entry.offset or 0) + (entry.length or 0) for entry in entries)
-        return result, entries
-    except (ValueError, TypeError):
+        return result, list(lines)
+    except ValueError:
         return None, None
 
 

@@ -206,7 +206,7 @@ def rows_of_ledger(data: bytes, split: str, file: str) -> list[ComparedRecord]:
     """Returns the rows for the records in a shard's ledger.
 
     Raises:
-      ValueError, TypeError: If the ledger is damaged.
+      ValueError: If the ledger is damaged.
     """
     entries = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.WRITTEN)
     rows = []

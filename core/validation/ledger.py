@@ -190,7 +190,7 @@ class LedgerCheck:
         try:
             header = header_from_json(self._header)
             counted_header = self._totals.header(*header.place)
-        except (TypeError, ValueError, KeyError, AttributeError):
+        except (TypeError, ValueError, KeyError):
             return None
         return LedgerSummary(
             header,
@@ -265,14 +265,13 @@ class LedgerCheck:
                 self._totals.add(entry)
                 if self._plan_digest is not None:
                     self._plan_digest.add_entry(entry)
-            except (TypeError, ValueError, AttributeError) as error:
+            except (TypeError, ValueError) as error:
                 self._give_up(f"it is damaged (line of {line.get('key')!r}: {error})")
                 return
             if entry.outcome != _WRITTEN:
                 continue
-            names = (entry.key, entry.label, entry.sha256, entry.file_name, entry.source_key)
-            if type(entry.offset) is not int or set(map(type, names)) != {str}:
-                self._give_up("it is damaged (a record's place or name is missing)")
+            if entry.offset is None:
+                self._give_up("it is damaged (a record's place is missing)")
                 return
             self._entry = entry
             return

@@ -188,8 +188,7 @@ def drops_objects(header: ShardHeader) -> bool:
 
 def dropped_objects(entry: Entry) -> str:
     """Returns which objects of an image its record lacks, and why; empty if it has all of them."""
-    stored = (entry.boxes or {}).items()
-    counts = {name: count for name, count in stored if isinstance(count, int)}  # the ledger may be damaged
+    counts = entry.boxes or {}
     lost = {name: counts[name] for name in _LOST if counts.get(name, 0) > 0}
     if not lost:
         return ""
@@ -206,7 +205,7 @@ def find_dropped_objects(data: bytes, file: str) -> Iterator[Finding]:
     """Yields a finding for each record of a shard that lacks objects of its source.
 
     Raises:
-      ValueError, TypeError: If the ledger is damaged.
+      ValueError: If the ledger is damaged.
     """
     entries = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.WRITTEN)
     for index, entry in enumerate(entries):
