@@ -319,6 +319,10 @@ def was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> 
     return bool(stored_document(job.output, dataset.DATASET_JSON).get("fingerprint") == result.fingerprint)
 
 
+def _most_common(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in Counter(reasons).most_common(_SHOWN))
+
+
 def _refusal(job: ConversionSpec, built: Dataset, report: ValidationReport) -> str | None:
     """Returns the reason why nothing is published, as one sentence, or None."""
     bad, written = built.ledger[Outcome.QUARANTINED], built.ledger[Outcome.WRITTEN]
@@ -336,9 +340,13 @@ def _refusal(job: ConversionSpec, built: Dataset, report: ValidationReport) -> s
             "again with --resume."
         )
     if not bad and not written:
-        return "No image was written, because all were filtered; nothing was published. Check --input."
+        reasons = _most_common(built.ledger["reasons"].get(Outcome.FILTERED, {}))
+        return (
+            f"No image was written, because all were filtered ({reasons}); nothing was published. "
+            "Check --input and the settings that leave images out."
+        )
     if built.bad_fraction > job.settings.max_bad_fraction or not written:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in bad_reasons.most_common(_SHOWN))
+        reasons = _most_common(bad_reasons)
         too_many = f", more than --max_bad_fraction {job.settings.max_bad_fraction:g} allows"
         quarantine = storage.join(job.directory, dataset.QUARANTINE_JSONL)
         convert = bad_reasons[QuarantineReason.UNSUPPORTED_FORMAT]

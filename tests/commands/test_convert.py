@@ -241,7 +241,7 @@ def test_too_many_bad_images_publish_nothing_and_resume_publishes_as_many_as_the
     ("bad", "option", "says"),
     [
         (10, "--max_bad_fraction=1", "10 of 10 images are bad (10 NOT_AN_IMAGE): nothing was published"),
-        (0, "--min_side=99", "No image was written, because all were filtered; nothing was published. Check"),
+        (0, "--min_side=99", "No image was written, because all were filtered (10 min_side); nothing was"),
     ],
 )
 def test_a_dataset_without_any_record_is_refused(
