@@ -257,7 +257,7 @@ def _sides_of_bare(
         return None
     most, itemsize = (max(_MODES), 1) if dtype is None else (_MAX_CHANNELS, np.dtype(dtype).itemsize)
     if channels is not None and not 0 < channels <= most:
-        return f"raw pixels have 1 to {most} channels, but the record says {channels}"
+        return f"the record says {channels} as the number of channels, but raw pixels have 1 to {most}"
     if height > 0 and width > 0:
         for count in range(1, most + 1) if channels is None else (channels,):
             if height * width * count * itemsize == size:

@@ -157,7 +157,7 @@ DEFECTS: dict[str, list[tuple[Mapping[str, Feature | None], str]]] = {
                 "image/encoded": texts(bytes(HEIGHT * WIDTH * 5)),
                 "image/channels": numbers(5),
             },
-            "SIZE_MISMATCH: raw pixels have 1 to 4 channels, but the record says 5",
+            "SIZE_MISMATCH: the record says 5 as the number of channels, but raw pixels have 1 to 4",
         ),
     ],
     "imagenet": [
