@@ -88,6 +88,9 @@ def test_the_digests_in_a_dataset_are_those_of_its_files(sound_dataset: Path) ->
     hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     assert hashes == shard_hashes(sound_dataset)
     assert stored["fingerprint"] == fingerprint(hashes, stored["labels"], stored["features"])
+    names = {path.relative_to(sound_dataset).as_posix() for path in sound_dataset.rglob("*.*")}
+    without = {"dataset.json", "findings.json", "run.json", "_work/outcome.json"}
+    assert names == {*hashes, *stored["sidecars"], *stored["files"], *without}
 
 
 def test_the_shard_ledgers_locate_every_record(sound_dataset: Path) -> None:

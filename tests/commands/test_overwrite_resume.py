@@ -170,7 +170,9 @@ def test_resume_works_after_a_kill_between_the_files_beside_the_shards(
 
 
 def test_resume_works_without_an_earlier_run(capfd: Capture, tmp_path: Path, tree: Path, made: Path) -> None:
+    """An empty folder is no obstacle."""
     output = tmp_path / ("x" * 250)  # an overwrite would need a longer name
+    output.mkdir()
     assert len(resume(capfd, tree, output)) == 4
     assert document(output)["splits"] == document(made)["splits"]
 

@@ -105,7 +105,9 @@ def test_spellings_of_splits_are_recognized(name: str) -> None:
 @FORMS
 def test_images_are_also_found_by_content(tmp_path: Path, form: str) -> None:
     paths = ["train/cat/image", "test/cat/image", "docs/readme"]
-    assert places(tmp_path, form, paths) == {paths[0]: ("train", "cat"), paths[1]: ("test", "cat")}
+    splits = {paths[0]: ("train", "cat"), paths[1]: ("test", "cat")}
+    assert places(tmp_path, form, paths) == splits
+    assert places(tmp_path, form, [*paths, "image"]) == {**splits, "image": ("train", "")}
     with pytest.raises(UsageError, match="and other, which holds images too, is not"):
         places(tmp_path, form, [*paths, "other/image"])
 

@@ -302,6 +302,7 @@ def test_shards_of_unknown_size_get_a_bucket_each() -> None:
     sums.merge(others)
     assert (sums.shards, sums.unknown, sums.records) == (21, 20, 60_000)
     assert sums.buckets_of_rows == sums.buckets == 21
+    assert ShardTotals(1, records=10**10).buckets_of_rows == 4096
 
 
 def row(number: int, split: str = "train", *classes: str, source: str | None = "s") -> ComparedRecord:
