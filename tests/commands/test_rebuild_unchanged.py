@@ -341,20 +341,21 @@ def test_hooks_and_notes_are_those_of_a_whole_rebuild(
     caplog.set_level(logging.ERROR)
     Path("job.yaml").write_text(
         "input: in\noutput: out\nshards: 2\nclass_names: names.txt\nexclude: '@exclude.txt'\nscrub: 1\n"
-        "gates: {}\nhooks:\n  on_no_change: {command: [sh, -c, 'echo $SHARDWRIGHT_EVENT >> told']}\n"
+        "fit: stretch\ngates: {}\nhooks:\n"
+        "  on_no_change: {command: [sh, -c, 'echo $SHARDWRIGHT_EVENT >> told']}\n"
     )
     from shardwright.pipelines.cli import main
 
     outputs = []
     capfd.readouterr()
-    for run in (_whole, run_pipeline):
+    for run in (run_pipeline, _whole):  # the first one is another request: it gives the default of --fit
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pipeline, "run_pipeline", run)
             assert main(["rebuild", "job.yaml"]) == 0
         outputs.append(sorted(capfd.readouterr().err.splitlines()))  # another thread shows what was found
-        (Path("out") / INPUT_JSON).unlink()
     assert Path("told").read_text().split() == ["no_change"] * 2
     assert outputs[0] == outputs[1]
+    assert "shardwright: note: --fit has no effect without --resize." in outputs[0]
 
 
 def test_files_inside_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
