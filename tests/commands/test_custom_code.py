@@ -244,6 +244,7 @@ def test_a_list_is_read(tmp_path: Path) -> None:
     for source in ("auto", "text_list"):
         found = listed(tmp_path / "all.list", "classification", source=source)
         assert found.input.source == "text_list"
+        assert source != "auto" or found.input.detected_as == "a list of paths and classes"
         assert [entry.outcome for entry in found.entries().values()] == ["written"] * 4
 
 

@@ -58,6 +58,7 @@ def test_every_help_fits_the_terminal(capsys: Capture, monkeypatch: pytest.Monke
         text = help_of(capsys, *filter(None, [name]))
         longest[name] = max(text.splitlines(), key=len)
         assert text.startswith(f"usage: shardwright {name or 'COMMAND'} [options]")
+        assert re.search(r"^examples?:\n  (# |shardwright )", text, re.MULTILINE), name
     assert {name: line for name, line in longest.items() if len(line) > columns} == {}
     assert len(longest["convert"]) > columns - 20, "the room is used"
 
@@ -378,7 +379,7 @@ _OTHERS = (
     "percentage points", "one with shardwright", "{len(DIGITS)} splits", "in folds)", "{self.mode} splits",
     "{samples} channels that are not gray", "{_listed(counts)} channels", "{self.channels} channels",
     "{self.map} receives pictures", "{does} its images", "channels after N or last", "{only} panoptic",
-    "'many')} cells",
+    "'many')} cells", "1 to {most} channels",
 )  # fmt: skip
 
 

@@ -247,3 +247,5 @@ def test_a_bucket_is_like_a_folder(tmp_path: Path, bucket: Any, form: Format) ->
     for key, ref in local.refs.items():
         assert remote.refs[key].label == ref.label and remote.refs[key].split == ref.split
         assert form.mask or remote.refs[key].annotations == ref.annotations
+    if form.mask:
+        assert remote.records() == local.records()

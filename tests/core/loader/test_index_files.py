@@ -127,6 +127,14 @@ def test_the_first_wrong_line_of_an_index_is_reported(
     assert not found
 
 
+def test_missing_and_unexpected_indexes_are_reported(copied: Path) -> None:
+    (copied / INDEXES[2]).rename(copied / "_index" / "train-00009-of-00003.idx")
+    assert {(finding.code, finding.shard) for finding in findings_in(copied)} == {
+        ("INDEX_MISMATCH", "train-00002-of-00003.tfrecord"),
+        ("INDEX_MISMATCH", "_index/train-00009-of-00003.idx"),
+    }
+
+
 def test_a_wrong_record_does_not_hide_a_wrong_index(copied: Path) -> None:
     forgery = Forgery(copied)
     forgery.edit(("train", 0), 0, put("image/class/text", b"zebra"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.hostile import document
-from helpers.repository import PHOTOS
+from helpers.repository import PHOTOS, copy_photos
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,6 +148,10 @@ def test_every_table_and_file_has_that_order(capsys: Capture, tmp_path: Path) ->
         lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
         return [line[0] for line in lines if line[0] in wanted]
 
+    for split in wanted:
+        copy_photos(tmp_path / "in" / split, 12)
+    assert cli.main(["plan", str(tmp_path / "in")]) == 0
+    assert shown() == wanted
     for command in (["plan", str(PHOTOS)], ["convert", str(PHOTOS), out]):
         assert cli.main([*command, *options]) == 0
         assert shown() == wanted

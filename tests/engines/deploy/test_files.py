@@ -219,6 +219,12 @@ def test_the_template_distinguishes_a_rebuild_from_a_conversion(given: list[str]
     assert arguments(mine, {"SHARDWRIGHT_IMAGE": "x:1"}) == [command, *mine]
 
 
+def test_the_image_has_bytecode() -> None:
+    steps = steps_of(GENERAL)
+    compiles = steps.index(("ENV", "UV_COMPILE_BYTECODE=1"))
+    assert compiles < min(number for number, (_, rest) in enumerate(steps) if "uv pip install" in rest)
+
+
 def test_the_image_runs_the_command_as_an_ordinary_user() -> None:
     final = steps_of(GENERAL)[[name for name, _ in steps_of(GENERAL)].index("FROM", 1) :]
     settings = dict(final)
@@ -311,8 +317,9 @@ RIGHT = [
     ("image_format", "webp"), ("number_of_worker_harness_threads", "1"), ("disk_size_gb", "50"),
     ("sdk_container_image", "europe-west1-docker.pkg.dev/my-project/images/shardwright:1.0"),
 ]  # fmt: skip
-#: Values that a parameter refuses before a machine is started: what only the command would accept, and what
-#: is no setting of the command.
+#: Values that a parameter refuses before a machine is started: what only the command would accept, what is no
+#: setting of the command, and one of each form that `test_the_command_accepts_what_the_template_accepts` does
+#: not always draw.
 WRONG = [
     ("job", "pets.yaml"), ("job", "gs://my-bucket"), ("job", "gs://my-bucket/jobs/"), ("job", ""),
     ("input", "photos"), ("input", "gs:/b/x"), ("input", "gs://"), ("output", "gs://my-bucket"),
@@ -320,6 +327,13 @@ WRONG = [
     ("keep_labels", "keep.txt"), ("class_names", "names.txt"), ("plan_from", "old/"), ("overwrite", "yes"),
     ("map", "hooks.py"), ("gcs_user_project", "My Project"), ("gcs_user_project", "gs://my-bucket"),
     ("number_of_worker_harness_threads", "0"), ("disk_size_gb", "big"), ("sdk_container_image", "a b"),
+    ("seed", "-1"), ("limit", "-1"), ("folds", "1"), ("folds", "37"), ("label_depth", "0"),
+    ("layout", "slim"), ("channels", "1"), ("channels", "17"), ("depth", "16"), ("resize", "0"),
+    ("resize", "224x"), ("map", "my-hooks:blur"), ("pixel_shape", "32x32x5"), ("shard_size", "0MB"),
+    ("shard_size", "128M"), ("max_bytes", "lots"), ("min_bytes", "0"), ("max_aspect", "0.5"),
+    ("bounds", "TOO_MANY_SCANS=0"), ("bounds", "scans=5"), ("drop", "ODD_SIZE"), ("background", "#ff"),
+    ("license", " "), ("creator", ";"), ("url", "example.com"), ("date_published", "31.3.2026"),
+    ("image_format", "gif"), ("overwrite", ""),
 ]  # fmt: skip
 #: Only the launch can check whether shares add up, and whether a color, a date or a regular expression is
 #: valid.

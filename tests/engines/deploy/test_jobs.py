@@ -19,7 +19,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.portability.common_urns import resource_hints
 from apache_beam.runners.dataflow import dataflow_runner
@@ -472,6 +474,13 @@ def crossed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
 
 def images_in(crossed: list[bytes]) -> int:
     return sum(bool(MAGIC.search(data)) or any(piece in data for piece in PIECES) for data in crossed)
+
+
+def test_the_recorder_detects_images_that_cross(crossed: list[bytes]) -> None:
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        _ = pipeline | beam.Create(SOURCES[:3], reshuffle=False) | beam.Reshuffle()
+    assert images_in(crossed) >= 1
+    assert sum(map(len, crossed)) > sum(map(len, SOURCES[:3]))
 
 
 @pytest.mark.parametrize(
