@@ -25,6 +25,8 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef, printable
 
+#: Formats that may be lossy, and of which no folder of masks consists.
+_MAYBE_LOSSY = ("avif", "heif", "jpeg2000", "jpeg_xl")
 #: Largest id of an 8-bit and of a 16-bit mask. It marks padding, like DeepLab's "ignore" label.
 _HIGHEST = (0xFF, 0xFFFF)
 #: TIFF tag BitsPerSample (TIFF 6.0, tag 258).
@@ -200,6 +202,8 @@ def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> OpenedImage:
     opened = decode.open_image(data, "mask.png", settings.max_pixels, settings.parsed_bounds)
     if opened.is_lossy():
         raise bad_annotation(f"it is lossy {opened.kind}, which changes values; save masks as PNG")
+    if opened.kind in _MAYBE_LOSSY:
+        raise bad_annotation(f"it is {opened.kind}, which may change values; save masks as PNG")
     is_upright(opened.image.size, frame, "it has")
     return opened
 

@@ -213,8 +213,9 @@ def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
         return
     channels = f"channels={shape[2] or 0}"  # 0: the number in the file
     if stored == "jpeg":
+        recover = ", try_recover_truncated=True" if dataset.plan.settings.get("damaged") == "keep" else ""
         yield f"encoded = {item}"  # this DCT gives the same pixels as other decoders
-        yield f'image = tf.io.decode_jpeg(encoded, {channels}, dct_method="INTEGER_ACCURATE")'
+        yield f'image = tf.io.decode_jpeg(encoded, {channels}{recover}, dct_method="INTEGER_ACCURATE")'
     elif stored == "png" and "uint16" in types:
         if len(types) > 1:
             yield "# This stretches 8 bits to 16, so that 255 becomes 65535."

@@ -379,7 +379,7 @@ _OTHERS = (
     "percentage points", "one with shardwright", "{len(DIGITS)} splits", "in folds)", "{self.mode} splits",
     "{samples} channels that are not gray", "{_listed(counts)} channels", "{self.channels} channels",
     "{self.map} receives pictures", "{does} its images", "channels after N or last", "{only} panoptic",
-    "'many')} cells", "1 to {most} channels",
+    "'many')} cells",
 )  # fmt: skip
 
 

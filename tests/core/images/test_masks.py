@@ -161,6 +161,8 @@ def test_unusable_masks_are_faults_of_their_image(tmp_path: Path) -> None:
     refused(saved(tmp_path / "turned.png", ids.T.copy()), "it has 9 x 12 pixels, but the image has 12 x 9")
     for name in ("a.jpg", "a.webp"):
         refused(saved(tmp_path / name, ids), "it is lossy (jpeg|webp), which changes values")
+    for name in ("a.avif", "a.jp2"):
+        refused(saved(tmp_path / name, ids), "it is (avif|jpeg2000), which may change values")
     Image.fromarray(ids).save(tmp_path / "a.tif", compression="jpeg")
     refused(tmp_path / "a.tif", "it is lossy tiff, which changes values")
     (tmp_path / "text.png").write_text("nothing but text")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.described import described
+from helpers.described import described, parse_module
 from helpers.fewer_imports import late
 from helpers.pictures import file_of
 from helpers.tfds_reading import made
@@ -24,6 +24,7 @@ from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
+from shardwright.schemas.sidecars.parse_module import parse_py
 
 tf = late("tensorflow")
 
@@ -338,10 +339,12 @@ def test_a_truncated_jpeg_of_damaged_keep_is_loaded(photos: Path, tmp_path: Path
     with Image.open(next((photos / "birds").glob("*.jpg"))) as photo:
         data = file_of(photo, "JPEG")
     records = [{"image": [data[: len(data) * 3 // 4]], "label": [0]}]
-    directory, _ = made(tmp_path / "out", (IMAGE, LABEL), records, damaged="keep")
-    ((image, _),) = examples(directory)
-    # Its lower rows are missing.
-    assert np.array_equal(Records(directory).image(0)[:20], image[:20])
+    settings = {"format": "jpeg", "damaged": "keep"}
+    directory, dataset = made(tmp_path / "out", (IMAGE, LABEL), records, **settings)
+    (directory / "parse.py").write_text(parse_py(dataset))
+    ((image, _),), (example,) = examples(directory), parse_module(directory).load("train")
+    for pixels in (image, example["image"].numpy()):  # its lower rows are missing
+        assert np.array_equal(Records(directory).image(0)[:20], pixels[:20])
 
 
 def test_pictures_above_pillows_limit_are_not_damage(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
