@@ -348,6 +348,7 @@ def test_shallower_checks_keep_findings_of_quality(
 ) -> None:
     output, before = Path(shutil.copytree(small[0], tmp_path / "out")), small[1]
     assert before.warnings == 3 and before.notes
+    assert list(before.findings) == sorted(before.findings, key=Finding.order)
     linked = [one for one in before.findings if one.other is not None]
     assert len({Finding.order(one)[:2] for one in linked}) == len(linked) == 4, "a pair is reported once"
     full = validate(str(output))
