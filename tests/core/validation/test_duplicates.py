@@ -21,7 +21,9 @@ from shardwright.core.validation.duplicates import (
     ComparedRecord,
     EqualPictures,
     bucket_rows,
+    bucketed_fingerprints,
     compare_bucket,
+    duplicate_candidates,
     in_conflict,
     link_pictures,
 )
@@ -62,8 +64,11 @@ def places_of(findings: list[Finding]) -> list[tuple[str, int | None, int | None
     return [(one.code.value, one.record, one.other.record if one.other else None) for one in findings]
 
 
-def test_unique_pictures_are_not_reported() -> None:
-    assert find_duplicates([picture(number, looks()) for number in range(200)]) == []
+def test_unique_pictures_are_neither_reported_nor_shuffled() -> None:
+    crowd = [picture(number, looks()) for number in range(200)]
+    assert find_duplicates(crowd) == []
+    packs = [packed for _, packed in bucketed_fingerprints(crowd, 1)]
+    assert packs and not [*duplicate_candidates((0, packs), 1)]
 
 
 def test_equal_pixels_equal_sources_and_similar_pictures_are_reported() -> None:
@@ -284,9 +289,10 @@ def records(
 
 
 @given(SHARDS, st.booleans())
-def test_any_number_of_buckets_gives_the_same_findings(shards: list, keys: bool) -> None:
+def test_any_number_of_buckets_and_order_of_shards_gives_the_same_findings(shards: list, keys: bool) -> None:
     rows = records(shards)
-    found, *others = (sorted(compare_rows(rows, buckets, keys), key=repr) for buckets in (1, 2, 4096))
+    cases = ((rows, 1), (rows[::-1], 2), (rows, 4096))
+    found, *others = (sorted(compare_rows(order, buckets, keys), key=repr) for order, buckets in cases)
     assert others == [found] * 2
     known = [row.key for one in rows for row in one if row.key is not None]
     duplicates = sum(one.code == "DUPLICATE_KEY" for one in found)
