@@ -85,7 +85,8 @@ def test_values_and_pictures_equal_tensorflows(kind: str) -> None:
         image = records.image(i)
         expected = pixels_by_tensorflow(records, features)
         np.testing.assert_array_equal(row["image"], expected)
-        assert loaded.element_spec["image"].shape.is_compatible_with(expected.shape)
+        sides = (None, None, 3) if kind == "webp" else expected.shape  # its pictures are contained in a box
+        assert loaded.element_spec["image"].shape.as_list() == [*sides]
         assert "image/encoded" not in row
         assert image.dtype == np.uint8 and image.shape == expected.shape
         if not np.array_equal(image, expected):

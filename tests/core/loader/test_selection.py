@@ -266,9 +266,8 @@ def test_other_directories_are_refused(tmp_path: Path, content: str, what: str) 
 def test_a_missing_tensorflow_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     monkeypatch.delitem(sys.modules, "shardwright.loader.tf_dataset", raising=False)
-    with pytest.raises(
-        ImportError, match=r"load needs TensorFlow; install it with `pip install 'shardwright\["
-    ):
+    needs = r"load needs TensorFlow; install it with `pip install 'shardwright\[tensorflow\]'`"
+    with pytest.raises(ImportError, match=needs):
         _ = shardwright.loader.load
 
 
