@@ -452,7 +452,7 @@ def test_a_dataset_without_folds_says_how_to_get_them(folded: Path, tmp_path: Pa
 
 
 def test_validation_compares_the_folds_of_records_and_ledgers(folded: Path) -> None:
-    assert validate(folded, against=[folded.parent / "in"], mode="fast").counts == {}
+    assert validate(folded, against=[str(folded.parent / "in")], mode="fast").counts == {}
     path = folded / "_shards" / "train-00000-of-00001.jsonl.gz"
     data = path.read_bytes()
     header, lines = load_ledger(data)
