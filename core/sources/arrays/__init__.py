@@ -149,7 +149,7 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> tuple[list[Foun
     if probe.is_file:
         return sorted(_find_in_file(probe, settings), key=lambda array: array.images), []
     auto = settings.source == "auto"
-    if auto and (probe.images_below or not _seems_to_hold_arrays(probe)):
+    if auto and (not _seems_to_hold_arrays(probe) or probe.images_below):
         return [], []
     candidates: list[_Candidate] = []
     arrays: list[FoundArray] = []
