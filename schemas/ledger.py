@@ -13,7 +13,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
@@ -109,12 +109,11 @@ class Entry(NamedTuple):
         Raises:
           TypeError: If it is not such a result.
         """
-        if [*map(type, value.values())] != _types_of(tuple(value)):
-            value = {name: item for name, item in value.items() if name in _TYPES}
-            for name, item in value.items():
-                if type(item) is not _TYPES[name]:
-                    raise TypeError(f"its {name} is {item!r:.80}")
-        entry = Entry(**value)
+        known = {name: item for name, item in value.items() if name in _TYPES}
+        for name, item in known.items():
+            if type(item) is not _TYPES[name]:
+                raise TypeError(f"its {name} is {item!r:.80}")
+        entry = Entry(**known)
         if entry.boxes and {*map(type, entry.boxes.values())} != {int}:
             raise TypeError(f"its boxes are {entry.boxes!r:.80}")
         return entry
@@ -154,12 +153,6 @@ _TYPES: Mapping[str, type] = {
     **{name: int if value is None else type(value) for name, value in Entry._field_defaults.items()},
     "boxes": dict,
 }
-
-
-@lru_cache(maxsize=256)
-def _types_of(names: tuple[str, ...]) -> list[type | None]:
-    """Returns the types of the values of a line; most lines have the same names."""
-    return [*map(_TYPES.get, names)]
 
 
 #: Fields of a header that are absent if they have these values.
