@@ -278,9 +278,8 @@ def validate(
         check_result_place(option, path)
     if previous and not files.page:
         raise UsageError("--previous needs a page to show the differences on; name one with --html.")
-    decodes = mode != "fast" or files.page  # the page shows images
     with (
-        converting(options if decodes else None),
+        converting(options),
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch,
     ):
         beam_options = as_beam_options(beam_options)

@@ -422,11 +422,9 @@ def _check_items(
     """Yields the results for records, in order."""
     look = depth >= CheckDepth.QUALITY
     reader = RecordChecker(schema, decode=False, look=look)
-    if depth < CheckDepth.FULL:
-        return map(partial(_check_record, reader, reader, task.path), items)
     checker = RecordChecker(
         schema,
-        decode=True,
+        decode=depth >= CheckDepth.FULL,
         look=look,
         reserve=reserve_working_bytes,
         hash_images=task.terms is not None and task.terms.keeps,
