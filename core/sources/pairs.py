@@ -134,7 +134,8 @@ class PairFormat:
       summarize: Returns what a description says about an input besides its folders.
       named_images: Returns the file names that an annotation file gives its image, the likeliest first; None
         if the paths alone decide which files are pairs.
-      file_of: Returns the path of an image's annotation file; None if folders and suffixes tell.
+      files_of: Returns the paths that an image's annotation file may have, the likeliest first; None if
+        folders and suffixes tell.
       alone: Returns what an annotation file without an image is, from the reference of the file, whose
         message says what is wrong, and its content: the image inside it, a bad entry, or another file. None
         if all are bad entries.
@@ -151,7 +152,7 @@ class PairFormat:
     settings: frozenset[str] = frozenset({"missing_annotations"})
     summarize: Callable[[InputProbe, ConvertSettings], str] = lambda probe, settings: ""
     named_images: Callable[[bytes], list[str]] | None = None
-    file_of: Callable[[str], str] | None = None
+    files_of: Callable[[str], Sequence[str]] | None = None
     alone: Callable[[ImageRef, bytes], ImageRef] | None = None
     max_bytes: int = MAX_BYTES
 
@@ -269,7 +270,8 @@ class PairFormat:
             path = below(ref.uri, folders.images) or ref.uri
             usual = stem_of(path).removesuffix(folders.image_suffix) + folders.suffixes[0]
             file = matches.get(path) or by_stem.get(stem) or usual
-            place = self.file_of(ref.uri) if self.file_of else join(folders.annotations, file)
+            places = self.files_of(ref.uri) if self.files_of else [join(folders.annotations, file)]
+            place = next((path for path in places if below(path, folders.annotations) in files), places[0])
             used.add(below(place, folders.annotations) or "")
             mask = files.get(file) if folders.has_masks else None
             why = faults.get(path)
@@ -358,8 +360,12 @@ class PairFormat:
         ref, file = pair
         if not file:
             return ref
+        # The folders of the images in a list are not searched for annotation files.
+        places = self.files_of(ref.uri) if self.files_of and folders.image_list else [file]
         try:
-            data = read_annotation_file(file, self.max_bytes)
+            for file in places:
+                if (data := read_annotation_file(file, self.max_bytes)) is not None:
+                    break
             if data is None:
                 if settings.missing_annotations == "empty" or "missing_annotations" not in self.settings:
                     return annotated(ref, Annotations(objects=()))

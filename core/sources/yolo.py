@@ -21,8 +21,8 @@ from shardwright.schemas.units import counted
 #: Numbers of a line with a box, of one with the confidence of a model, and of the smallest outline.
 _BOX, _BOX_AND_CONFIDENCE, _MIN_OUTLINE = 5, 6, 7
 _POSE = "pose"
-#: Path of a folder of images up to that folder; Darknet's VOC images are in `JPEGImages`.
-_IMAGES = re.compile(r"(.*/|\A)(?:images|JPEGImages)(?=/|\Z)", re.DOTALL)
+#: Path of a folder of images up to that folder, which is no bucket; Darknet's VOC images are in `JPEGImages`.
+_IMAGES = re.compile(r"(.*(?<!:/)/|\A)(?:images|JPEGImages)(?=/|\Z)", re.DOTALL)
 
 
 def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -> Annotations:
@@ -61,13 +61,18 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
 
 
 def label_path(image: str) -> str:
-    """Returns the path of an image's labels: in `labels` instead of the last `images`, or beside the image.
+    """Returns the usual path of an image's labels: in `labels` instead of the last `images`.
 
     >>> label_path("/data/images/train/a.b.jpg")
     '/data/labels/train/a.b.txt'
     """
     folder, slash, name = image.rpartition("/")
     return f"{label_folder(folder)}{slash}{stem_of(name)}.txt"
+
+
+def _label_paths(image: str) -> list[str]:
+    """Returns the paths that an image's labels may have: the usual one, or else beside the image."""
+    return [label_path(image), f"{stem_of(image)}.txt"]
 
 
 def label_folder(images: str) -> str:
@@ -93,7 +98,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     return [
         PairedFolders(
             images=dataset.root if path in lists else path,
-            annotations=dataset.root if path in lists else label_folder(path),
+            annotations=dataset.root if path in lists else _labels_of(path),
             suffixes=(".txt",),
             split=split,
             image_list=path if path in lists else "",
@@ -103,6 +108,11 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
         )
         for path, split in dataset.places.items()
     ]
+
+
+def _labels_of(images: str) -> str:
+    """Returns the label folder of an image folder if it exists; else the labels are beside the images."""
+    return usual if is_folder(usual := label_folder(images)) else images
 
 
 def _alone(ref: ImageRef, data: bytes) -> ImageRef:
@@ -134,6 +144,6 @@ SOURCE = PairFormat(
     parse=lambda data, folders: parse_labels(data, dict(folders.classes), folders.dialect == _POSE),
     noun="label file",
     settings=frozenset(),
-    file_of=label_path,
+    files_of=_label_paths,
     alone=_alone,
 ).source()

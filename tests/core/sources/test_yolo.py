@@ -85,8 +85,9 @@ def test_a_url_in_a_list_is_refused(tmp_path: Path, address: str) -> None:
         listed(tmp_path)
 
 
-@pytest.mark.parametrize("names", ["classes.txt", "obj.names"])
-def test_darknet_folders_are_read(tmp_path: Path, names: str) -> None:
+@pytest.mark.parametrize(("names", "above"), [("classes.txt", ""), ("obj.names", "images")])
+def test_darknet_folders_are_read(tmp_path: Path, names: str, above: str) -> None:
+    tmp_path /= above
     photos = put_photos(tmp_path)
     put_labels(tmp_path, photos)
     (tmp_path / names).write_text("thing\nno\nbird\n\n")
@@ -221,12 +222,24 @@ def test_fiftyones_export_is_read(tmp_path: Path) -> None:
     found.check_boxes("data/seagull.jpg", photos[3])
 
 
+def test_labels_may_be_beside_listed_images_in_a_folder_named_images(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "images")
+    put_labels(tmp_path / "images", photos)
+    (tmp_path / "train.txt").write_text("".join(f"data/images/{photo.name}\n" for photo in photos))
+    (tmp_path / "obj.names").write_text("thing\nno\nbird\n")
+    (tmp_path / "obj.data").write_text("train = data/train.txt\nnames = data/obj.names\n")
+    found = listed(tmp_path)
+    for photo in photos:
+        found.check_boxes(f"images/{photo.name}", photo)
+
+
 def test_labels_are_found_in_the_usual_places() -> None:
     assert label_path("/a/images/b/images/c/x.y.jpg") == "/a/images/b/labels/c/x.y.txt"
     assert label_path("/a/b/x.jpg") == "/a/b/x.txt"
     assert label_folder("/a/images/b") == "/a/labels/b"
     assert label_folder("/a/images") == "/a/labels"
     assert label_folder("/a/b") == "/a/b"
+    assert label_folder("gs://images/b") == "gs://images/b" and label_folder("/images/b") == "/labels/b"
     assert label_path("images/x.jpg") == "labels/x.txt" and label_folder("images") == "labels"
     assert label_path("x.jpg") == "x.txt" and label_path("images.jpg") == "images.txt"
 
