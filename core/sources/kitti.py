@@ -10,7 +10,7 @@ from shardwright.core.sources.shapes import numbers_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 
-_IMAGES, _LABELS, _LISTS = "image_2", "label_2", "ImageSets"
+_IMAGES, _LABELS, _LISTS, _TESTING = "image_2", "label_2", "ImageSets", "testing"
 #: Number of columns of a line, without and with the score of a detection.
 _COLUMNS = (15, 16)
 #: Columns of the share that is cut off, and of the sides of the box.
@@ -58,6 +58,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
             annotations=join(root, _LABELS) if _LABELS in probe.folders else "",
             suffixes=(".txt",),
             lists=next(filter(is_folder, lists), ""),
+            tests_apart=is_folder(join(parent_of(root), _TESTING)),
         )
     ]
 

@@ -7,6 +7,7 @@ parts. `kitti.py` is a short example.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,7 +56,9 @@ from shardwright.schemas.layouts import Needs
 _PART_IMAGES = 2000
 #: File formats of masks, the most common first. JPEG is not among them because it changes the ids.
 MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif")
-_SPLITS, _BOTH = ("train", "val", "test"), "trainval"
+_SPLITS, _TEST, _BOTH = ("train", "val", "test"), "test", "trainval"
+#: Lines of such lists: a name in quotes, and a name with a flag.
+_QUOTED, _FLAGGED = re.compile(r'"([^"]+)"'), re.compile(r"(\S+)\s+-?[01]")
 #: CVAT's name for the folder of images without a split.
 _DEFAULT = "default"
 #: Number of files to try in each folder that is searched for files of a format.
@@ -78,6 +81,7 @@ class PairedFolders:
       split: Split of the images; empty if it is not known here.
       split_by_folder: Whether folders inside that are named like splits give the splits.
       lists: Folder with `train.txt` and so on, which list the images of splits; empty if there is none.
+      tests_apart: Whether `test.txt` lists images of another folder if it has names of other lists.
       only_annotated: Whether images without an annotation file are left out if there are no lists.
       has_masks: Whether the annotation files are masks, which are read together with their images.
       image_list: File that lists the images, one on each line; empty if all files in the folder are meant.
@@ -93,6 +97,7 @@ class PairedFolders:
     split: str = ""
     split_by_folder: bool = False
     lists: str = ""
+    tests_apart: bool = False
     only_annotated: bool = False
     has_masks: bool = False
     image_list: str = ""
@@ -210,7 +215,7 @@ class PairFormat:
             (folders, self._prefix(item, folders, context.settings))
             for folders in self._folders(look_at(item.path), context.settings)
         ]
-        lists = {name: _read_lists(name) for name in {folders.lists for folders, _ in folder_pairs}}
+        lists = {folders.lists: _read_lists(folders) for folders, _ in folder_pairs}
         absent = {name: {*stems} for name, stems in lists.items()}
         for folders, prefix in folder_pairs:
             pairs = self._pairs(item, folders, prefix, lists[folders.lists], absent[folders.lists])
@@ -433,24 +438,38 @@ def _root_of(item: Input, folders: PairedFolders) -> str:
     return folders.root if folders.root and below(folders.images, here) is None else here
 
 
-def _read_lists(folder: str) -> dict[str, list[str]]:
+def _read_lists(folders: PairedFolders) -> dict[str, list[str]]:
     """Returns path of an image without extension -> the splits whose lists name it; none without a folder.
 
     `trainval` counts only if `train` or `val` is missing. A single list gives no split.
     """
-    names = (*_SPLITS, _BOTH) if folder else ()
-    files = {name: read_list_file(join(folder, f"{name}.txt")) for name in names}
-    texts = {name: data for name, data in files.items() if data is not None}
-    if {"train", "val"} <= texts.keys():
-        texts.pop(_BOTH, None)
+    names = (*_SPLITS, _BOTH) if folders.lists else ()
+    files = {name: read_list_file(join(folders.lists, f"{name}.txt")) for name in names}
+    listed = {name: _stems_in(data) for name, data in files.items() if data is not None}
+    if {"train", "val"} <= listed.keys():
+        listed.pop(_BOTH, None)
+    others = {stem for name, stems in listed.items() if name != _TEST for stem in stems}
+    if folders.tests_apart and not others.isdisjoint(listed.get(_TEST, ())):
+        listed.pop(_TEST)
     splits: dict[str, list[str]] = {}
-    for name, text in texts.items():
-        lines = text.decode("utf-8", "surrogateescape").splitlines()
-        for stem in (key_of(line.split()[0]) for line in lines if line.strip()):
+    for name, stems in listed.items():
+        for stem in stems:
             listing = splits.setdefault(stem, [])
-            if name not in listing and (name != _BOTH or not listing):
+            if name != _BOTH or not listing:
                 listing.append(name)
-    return splits if len(texts) > 1 else {stem: [""] for stem in splits}
+    return splits if len(listed) > 1 else {stem: [""] for stem in splits}
+
+
+def _stems_in(data: bytes) -> dict[str, None]:
+    """Returns the paths without extension in a list, each once.
+
+    CVAT puts names with blanks into quotes. In the lists of one class, a flag follows each name.
+    """
+    lines = [line.strip() for line in data.decode("utf-8-sig", "surrogateescape").splitlines()]
+    quoted = [(line, _QUOTED.match(line)) for line in lines if line]
+    stems = [match[1] if match else line for line, match in quoted]
+    flagged = [match[1] for match in map(_FLAGGED.fullmatch, stems) if match]
+    return dict.fromkeys(map(key_of, flagged if len(flagged) == len(stems) else stems))
 
 
 def _parts(item: Input, folders: PairedFolders, pairs: Iterator[_Pair]) -> Iterator[InputSplit]:

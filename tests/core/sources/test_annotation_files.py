@@ -106,13 +106,18 @@ def test_images_and_objects_are_listed(tmp_path: Path) -> None:
 def test_lists_give_splits(tmp_path: Path) -> None:
     put_kitti(tmp_path / "training")
     (tmp_path / "ImageSets").mkdir()
-    (tmp_path / "ImageSets" / "train.txt").write_text("eagle\napple\n")
+    (tmp_path / "ImageSets" / "train.txt").write_text("\ufeffeagle\napple\n")
     (tmp_path / "ImageSets" / "val.txt").write_text("house\n")
-    found = listed(tmp_path)
-    assert {Path(key).stem: ref.split for key, ref in found.refs.items() if ref.is_candidate} == {
-        "eagle": "train", "apple": "train", "house": "val"
-    }  # fmt: skip
-    assert [*found.reasons().values()] == ["not_listed"]
+    expected = {"eagle": "train", "apple": "train", "house": "val"}
+    # The images of testing/ have the same names as others.
+    put_photos(tmp_path / "testing" / "image_2", ("eagle", "house"))
+    for test in ("", "eagle\nhouse\n"):
+        (tmp_path / "ImageSets" / "test.txt").write_text(test)
+        found = listed(tmp_path)
+        assert {Path(k).stem: ref.split for k, ref in found.refs.items() if ref.is_candidate} == expected
+        assert [*found.reasons().values()] == ["not_listed"] * 3
+    (tmp_path / "ImageSets" / "test.txt").write_text("seagull\n")
+    assert listed(tmp_path).refs["training/image_2/seagull.jpg"].split == "test"
 
 
 def test_all_folders_are_listed_however_many(tmp_path: Path) -> None:

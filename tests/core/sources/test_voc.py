@@ -65,6 +65,20 @@ def test_lists_give_splits(tmp_path: Path) -> None:
     }
 
 
+def test_listed_names_may_have_blanks_quotes_and_flags(tmp_path: Path) -> None:
+    names = ("IMG (1)", "IMG (2)", "a")
+    for name in names:
+        put(tmp_path / "JPEGImages", f"{name}.jpg")
+        put_file(tmp_path / "Annotations" / f"{name}.xml", f"{name}.jpg")
+    put_list(tmp_path, "Main", train=("IMG (1)", "a"), val=('"IMG (2)"',))
+    splits = {key: ref.split for key, ref in listed(tmp_path).refs.items() if ref.is_candidate}
+    assert [splits[f"JPEGImages/{name}.jpg"] for name in names] == ["train", "val", "train"]
+    put_list(tmp_path, "Main", train=("a  1", "gone -1"), val=('"IMG (2)" 1',))
+    found = listed(tmp_path)
+    assert found.faults() == {"JPEGImages/gone": "it is listed, but its image is missing"}
+    assert found.refs["JPEGImages/a.jpg"].split == "train" and len(found.reasons()) == 2
+
+
 def test_trainval_alone_is_not_a_split(tmp_path: Path) -> None:
     put_voc(tmp_path)
     put_list(tmp_path, "Main", trainval=("eagle", "apple"))
