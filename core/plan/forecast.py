@@ -558,6 +558,13 @@ def _warnings(
             f"There is only one class, {labels[0]!r}, but a classifier needs two; "
             "is the input one folder too deep?"
         )
+    objects = {split: summary.classes[split].total() for split, count in summary.candidates.items() if count}
+    if settings.record_layout.needs is Needs.OBJECTS and not all(objects.values()):
+        without = units.listed(in_split_order(split for split, count in objects.items() if not count))
+        yield (
+            f"No image of {without} has an object with a class; check the names and places of the annotation "
+            "files."
+        )
     if summary.ungrouped:
         yield (
             f"--split_by does not match {counted(summary.ungrouped, 'key')}, such as "

@@ -109,6 +109,16 @@ def test_classes_that_are_named_like_their_ids_are_in_use(monkeypatch: pytest.Mo
     assert (plan.labels, plan.unused_ids) == (tuple("0123456789"), ())
 
 
+def test_a_split_without_objects_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "take_sample", lambda *_: Sample(1, {}, 100.0, 100.0))
+    settings = ConvertSettings(input=("in",), layout="detection")
+    refs = [
+        ImageRef(f"{i}.jpg", f"/in/{i}.jpg", "cat" * (i == 3), "test" if i % 2 else "val") for i in range(9)
+    ]
+    made = forecast.make_forecast(ConversionRequest(settings), summarize(settings, 1, 1, refs))
+    assert [warning[:43] for warning in made.warnings] == ["No image of val has an object with a class;"]
+
+
 @pytest.mark.parametrize(
     "settings",
     [
