@@ -34,7 +34,7 @@ from shardwright.core.sources.image_files import (
     splits_of_files,
     with_slashes,
 )
-from shardwright.core.sources.input_probe import InputProbe, look_at
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables.rows import with_class_ids
 from shardwright.schemas.codes import QuarantineReason
@@ -231,7 +231,7 @@ class DocumentFormat:
     def _split(self, item: Input, context: Context) -> Iterator[InputSplit]:
         """Yields a part for each file, or for all files that may describe the same images."""
         groups: dict[tuple[str, str], list[ListFile]] = {}
-        for file in self._files(look_at(item.path), context.settings)[0]:
+        for file in self._files(InputProbe(item.path, item.is_file), context.settings)[0]:
             group = (file.root or file.path, file.split) if self.is_joined else (file.path, "")
             groups.setdefault(group, []).append(file)
         for files in groups.values():

@@ -42,7 +42,7 @@ from shardwright.core.sources.image_files import (
     key_of,
     split_token,
 )
-from shardwright.core.sources.input_probe import InputProbe, look_at
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
@@ -213,7 +213,7 @@ class PairFormat:
         """Yields parts of a few thousand images each, without reading their annotations."""
         folder_pairs = [
             (folders, self._prefix(item, folders, context.settings))
-            for folders in self._folders(look_at(item.path), context.settings)
+            for folders in self._folders(InputProbe(item.path, item.is_file), context.settings)
         ]
         lists = {folders.lists: _read_lists(folders) for folders, _ in folder_pairs}
         absent = {name: {*stems} for name, stems in lists.items()}

@@ -28,7 +28,7 @@ from shardwright.core.sources.containers import (
 )
 from shardwright.core.sources.folder_tree import SPLIT_FOLDERS
 from shardwright.core.sources.image_files import folder_of, is_hidden, key_of
-from shardwright.core.sources.input_probe import InputProbe, look_at
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.byte_range import PIXELS
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
@@ -340,7 +340,7 @@ def _check(array: FoundArray, settings: ConvertSettings) -> tuple[tuple[int, ...
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each array of images, and one for all other files."""
-    arrays, others = find_arrays(look_at(item.path), context.settings)
+    arrays, others = find_arrays(InputProbe(item.path, item.is_file), context.settings)
     for array in arrays:
         yield InputSplit(item, array.images.path, array)
     if others:

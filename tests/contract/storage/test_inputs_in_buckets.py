@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.embedded import png, table_of, write_arrow, write_parquet
+from helpers.listing import listed
 from helpers.packing import PACKERS, by_key, list_refs, read_all, tar_of, tree_members, zip_of
 from helpers.storage.buckets import Bucket
 from helpers.storage.imitation import Imitation
@@ -125,6 +126,20 @@ def test_a_file_with_the_name_of_a_folder_is_not_the_folder(bucket: Bucket) -> N
     probe = InputProbe(f"{bucket.url}/in", is_file=False)
     assert (probe.files, probe.folders) == (("a",), ("a",))
     assert probe.inside("a").files == ("1.jpg",)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"classes.txt": b"cat", "a.txt": b"0 .5 .5 .2 .2"}, {"a.json": b'[{"image":"a.png","annotations":[]}]'}],
+)
+def test_a_file_with_the_name_of_the_input_is_not_the_input(bucket: Bucket, files: dict[str, bytes]) -> None:
+    for name, data in {
+        "": b"",
+        "/a.png": png(1),
+        **{f"/{name}": data for name, data in files.items()},
+    }.items():
+        bucket.put(f"in{name}", data)
+    assert listed(f"{bucket.url}/in").refs["a.png"].is_candidate
 
 
 def test_a_listing_that_ends_early_knows_no_folders(bucket: Bucket, proxy: Proxy) -> None:
