@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 
 from shardwright.core import storage
@@ -27,7 +27,7 @@ from shardwright.core.sources.annotation_files import (
 from shardwright.core.sources.class_folders import list_class_folders
 from shardwright.core.sources.file_states import list_images
 from shardwright.core.sources.files_beside import stem_of
-from shardwright.core.sources.folder_tree import FolderTree, could_be_splits, split_folders
+from shardwright.core.sources.folder_tree import FolderTree, split_folders
 from shardwright.core.sources.image_files import (
     MISSING,
     annotated,
@@ -51,6 +51,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.units import listed
 
 #: Number of images in one part.
 _PART_IMAGES = 2000
@@ -107,9 +108,20 @@ class PairedFolders:
 
     def describe(self) -> str:
         """Returns a description of the images for messages."""
-        split = f", split {self.split}" if self.split else ""
+        splits = [self.split] if self.split else [*self.tree.splits.values()]
+        split = f", {'split' if len(splits) == 1 else 'splits'} {listed(splits)}" if splits else ""
         left_out = "" if self.annotations else ", left out because they have no annotations"
         return f"images in {printable(self.image_list or self.images)}{split}{left_out}"
+
+    @cached_property
+    def tree(self) -> FolderTree:
+        """Meaning of the folders of the images: splits, unless a folder of another name has images too."""
+        probe = InputProbe(self.images, is_file=False)
+        if not self.split_by_folder or not (splits := split_folders(probe.folders)):
+            return FolderTree()
+        others = probe.folders_inside(n for n in probe.folders if n not in splits and not is_hidden(n))
+        mixed = any(_has_images(one) for one in others if below(self.annotations, one.path) is None)
+        return FolderTree({} if mixed else splits)
 
 
 #: A reference, and the annotation file to read for it; empty if the reference is complete. If both are the
@@ -175,12 +187,7 @@ class PairFormat:
 
     def _folders(self, probe: InputProbe, settings: ConvertSettings) -> Sequence[PairedFolders]:
         """Returns the folders of an input, at least one with annotations, or none."""
-        folder_pairs = self.find(probe, settings) or [
-            replace(folders, split=split_token(name) or _DEFAULT)
-            for name in probe.folders
-            if split_token(name) or name.lower() == _DEFAULT
-            for folders in self.find(probe.inside(name), settings)
-        ]
+        folder_pairs = self.find(probe, settings) or self._in_splits(probe, settings)
         labelled = [folders for folders in folder_pairs if folders.annotations]
         if len({folders.classes for folders in labelled}) > 1:
             raise UsageError(f"{probe.where}: its folders name different classes; export it again.")
@@ -190,6 +197,25 @@ class PairFormat:
                 for folders in folder_pairs
             ]
         return folder_pairs if labelled else []
+
+    def _in_splits(self, probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
+        """Returns the folders in those that are named like splits, and other folders with images."""
+        names = [name for name in probe.folders if split_token(name) or name.lower() == _DEFAULT]
+        folder_pairs = [
+            replace(folders, split=split_token(name) or _DEFAULT)
+            for name in names
+            for folders in self.find(probe.inside(name), settings)
+        ]
+        for name in probe.folders if folder_pairs else ():
+            if name in names or is_hidden(name) or not _has_images(folder := probe.inside(name)):
+                continue
+            if self.find(folder, settings):
+                raise UsageError(
+                    f"{probe.where}: {listed(map(printable, names))} may be splits, but {printable(name)}, "
+                    f"which is {self.title} too, is not; move it out of the input, or rename the folders."
+                )
+            folder_pairs.append(PairedFolders(folder.path, "", folder_pairs[0].suffixes))
+        return folder_pairs
 
     def describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
         """Returns a description of an input.
@@ -253,8 +279,7 @@ class PairFormat:
         matches, faults = self._match_by_names(folders, files)
         by_stem = _by_stem(files, folders.suffixes)
         used: set[str] = set()
-        tops = InputProbe(folders.images, is_file=False).folders if folders.split_by_folder else ()
-        tree = FolderTree(split_folders(tops) if could_be_splits(tops) else {})
+        tree = folders.tree
         absent.difference_update(by_stem)
         if folders.image_list:
             images = list_images(folders.image_list, folders.images, prefix)
@@ -389,6 +414,10 @@ class PairFormat:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
 
 
+def _has_images(folder: InputProbe) -> bool:
+    return any(map(is_image_name, folder.files)) or folder.images_below > 0
+
+
 def holds_below(
     probe: InputProbe, suffix: str, is_one: Callable[[str], bool], settings: ConvertSettings
 ) -> bool:
@@ -445,19 +474,19 @@ def _read_lists(folders: PairedFolders) -> dict[str, list[str]]:
     """
     names = (*_SPLITS, _BOTH) if folders.lists else ()
     files = {name: read_list_file(join(folders.lists, f"{name}.txt")) for name in names}
-    listed = {name: _stems_in(data) for name, data in files.items() if data is not None}
-    if {"train", "val"} <= listed.keys():
-        listed.pop(_BOTH, None)
-    others = {stem for name, stems in listed.items() if name != _TEST for stem in stems}
-    if folders.tests_apart and not others.isdisjoint(listed.get(_TEST, ())):
-        listed.pop(_TEST)
+    stems_of = {name: _stems_in(data) for name, data in files.items() if data is not None}
+    if {"train", "val"} <= stems_of.keys():
+        stems_of.pop(_BOTH, None)
+    others = {stem for name, stems in stems_of.items() if name != _TEST for stem in stems}
+    if folders.tests_apart and not others.isdisjoint(stems_of.get(_TEST, ())):
+        stems_of.pop(_TEST)
     splits: dict[str, list[str]] = {}
-    for name, stems in listed.items():
+    for name, stems in stems_of.items():
         for stem in stems:
             listing = splits.setdefault(stem, [])
             if name != _BOTH or not listing:
                 listing.append(name)
-    return splits if len(listed) > 1 else {stem: [""] for stem in splits}
+    return splits if len(stems_of) > 1 else {stem: [""] for stem in splits}
 
 
 def _stems_in(data: bytes) -> dict[str, None]:

@@ -15,7 +15,9 @@ from shardwright.schemas.errors import UsageError
 def test_splits_and_nested_folders_are_read(tmp_path: Path) -> None:
     for folder in ("train/a", "train", "val"):
         put_set(tmp_path / "images" / folder, tmp_path / "masks" / folder)
+    (tmp_path / "images" / "docs").mkdir()  # a folder without images does not count
     found = listed(tmp_path / "images", "segmentation", mask_dir=f"{tmp_path}/masks/")
+    assert ", splits train and val)" in found.input.detected_as
     assert len(found.refs) == 9 and not found.reasons()
     assert {key: ref.split for key, ref in found.refs.items()} == {
         key: key.partition("/")[0] for key in found.refs

@@ -102,6 +102,13 @@ def test_two_folders_in_each_split_are_read(tmp_path: Path) -> None:
     found = listed(tmp_path)
     splits = {key.split("/")[0]: ref.split for key, ref in found.refs.items()}
     assert splits == {"train": "train", "validation": "validation"} and not found.reasons()
+    put_photos(tmp_path / "more", ["rose"])
+    found = listed(tmp_path)
+    assert "more, left out because" in found.input.detected_as
+    assert found.reasons() == {"more/rose.jpg": "not_listed"}
+    put_xml(tmp_path / "more", put_photos(tmp_path / "more", ["rose"]))
+    with pytest.raises(UsageError, match="may be splits, but more, which is Pascal VOC too, is not; move"):
+        listed(tmp_path)
 
 
 def put_masks(root: Path, photos: list[Photo]) -> None:
