@@ -27,7 +27,9 @@ _NO_LINKS = frozenset(
 )
 #: Seconds to wait for a lock, which is normally released within milliseconds.
 LOCK_SECONDS, _LOCK_PAUSE = 60.0, 0.005
-_LOCK_FILE = ".lock"
+#: File that stays behind in directories that cannot be locked themselves. Checks of an output pass over names
+#: that begin like that of a lease.
+_LOCK_FILE = "lease.json.lock"
 
 
 class LocalStore(Store):

@@ -12,6 +12,7 @@ import pytest
 
 from shardwright.core import storage
 from shardwright.core.storage import local, read_with_etag, write_if_match
+from shardwright.pipelines.places import check_versioned_output, files_of_output
 from shardwright.schemas.errors import EngineError
 
 
@@ -59,6 +60,9 @@ def test_disks_without_locks_on_directories_work(tmp_path: Path, monkeypatch: py
     path = str(tmp_path / "latest.json")
     assert write_if_match(path, b"one", None)
     assert not write_if_match(path, b"two", None)
+    check_versioned_output(str(tmp_path))
+    assert write_if_match(str(tmp_path / "out/_work/lease.json"), b"", None)
+    assert files_of_output(str(tmp_path / "out"), "") == []
 
 
 def test_linked_files_are_hard_links_on_a_disk(tmp_path: Path) -> None:
