@@ -15,9 +15,10 @@ from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, given_back, own_holder
 from shardwright.core.plan.assign import PlannedShard
 from shardwright.core.shards.finish import condense
-from shardwright.core.shards.reuse import lists_decide_otherwise, lists_may_decide
+from shardwright.core.shards.reuse import can_stay, lists_decide_otherwise, lists_may_decide
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.validation.shard import ShardCheck
+from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult, load_ledger
@@ -60,15 +61,19 @@ def TakeLease(
 
 
 def _is_changed(planned: PlannedShard, forecast: Forecast, job: ConversionSpec) -> bool:
-    """Returns whether a shard's plan differs from the plan in its ledger."""
+    """Returns whether a shard's plan differs from the plan in its ledger, or an outcome may differ."""
     path = storage.join(job.directory, ledger_file(*planned[:3]))
     plan = plan_shard(planned, forecast, job.settings, job.versions)
     try:
         data = storage.read_bytes(path)
-        header, entries = load_ledger(data)
-        if header.plan_digest == plan.digest and lists_may_decide(header, plan.recipe):
-            return lists_decide_otherwise(entries, plan.recipe)
-        return header.plan_digest != plan.digest
+        header, lines = load_ledger(data)
+        if header.plan_digest != plan.digest:
+            return True
+        by_lists = lists_may_decide(header, plan.recipe)
+        entries = list(lines) if by_lists or header.counts.get(Outcome.QUARANTINED) else []
+        if by_lists and lists_decide_otherwise(entries, plan.recipe):
+            return True
+        return not all(can_stay(entry) for entry in entries if entry.outcome == Outcome.QUARANTINED)
     except (OSError, ValueError, TypeError):
         return True
 

@@ -13,6 +13,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from helpers.hostile import (
     state_of,
     wait,
 )
+from helpers.ledgers import dump_ledger
 
 from shardwright.core import lease, overwrite, storage
 from shardwright.core.commit import ConversionSpec, begin_conversion, remove_commit
@@ -507,8 +509,15 @@ def test_dataset_json_is_removed_once_and_only_before_a_shard_changes(
     shard.write_bytes(shard.read_bytes()[:-1])
     convert(input=str(tree), output=str(made), **MADE, resume=True)  # the bytes stay the same
     assert identity(made) == before and not removed["dataset.json"] and beside == [True]
+    ledger = made / "_shards" / f"{shard.stem}.jsonl.gz"
+    header, (first, *others) = load_ledger(ledger.read_bytes())
+    unread = first._replace(outcome="quarantined", reason="UNREADABLE", stage="read", offset=None)
+    counts = {"written": len(others), "quarantined": 1}
+    ledger.write_bytes(dump_ledger(replace(header, counts=counts), [unread, *others]))
+    convert(input=str(tree), output=str(made), **MADE, resume=True)  # the image may be readable now
+    assert identity(made) == before and removed["dataset.json"] == 1 and beside == [True, False]
     convert(input=str(tree), output=str(made), **{**MADE, "image_format": "webp"}, resume=True)
-    assert removed["dataset.json"] == removed["dataset_info.json"] == 1 and beside == [True, *[False] * 4]
+    assert removed["dataset.json"] == removed["dataset_info.json"] == 2 and beside == [True, *[False] * 5]
 
 
 def test_a_worker_that_returns_after_the_end_removes_nothing(
