@@ -17,6 +17,7 @@ from shardwright.core.versions import (
     current_pointer,
     is_accepted,
     located,
+    mark_published,
     no_such_version,
     require_undamaged,
     switch_pointer,
@@ -122,6 +123,7 @@ def publish(
     acceptance, unused = None, ""
     if record.state is not VersionState.REFUSED:
         unused = f"--accept has no effect, because version {name} is not refused" if names else ""
+        mark_published(output, record, time.time())
     else:
         if names:
             acceptance = Acceptance(tuple(names), this_account(), round(time.time(), 3), reason.strip())

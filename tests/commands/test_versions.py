@@ -33,7 +33,7 @@ from shardwright.core import storage
 from shardwright.core import versions as pointers
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.validation.directory import check_version_files
-from shardwright.core.versions import list_versions, surplus
+from shardwright.core.versions import list_versions, read_version_record, surplus
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback
@@ -383,8 +383,9 @@ def test_publish_refuses_versions_that_need_no_acceptance(
 def test_the_first_version_and_one_of_a_rebuild_that_died_before_the_switch_can_be_published(
     out: Path, sound_dataset: Path, tmp_path: Path
 ) -> None:
-    add_version(out, sound_dataset, V4)
+    add_version(out, sound_dataset, V4, finished=0.0)
     assert publish(f"{out}@{V4}")[:3] == (str(out), V4, V3)
+    assert not read_version_record(str(out), V4).is_unseen  # otherwise the next rebuilds may remove it
     add_version(tmp_path / "new", sound_dataset, V1, "refused", refusals=REFUSALS)
     with pytest.raises(DataRefused, match="was not published"):
         publish(f"{tmp_path}/new@{V1}")
