@@ -236,8 +236,9 @@ class _WriteShard(beam.DoFn):
             if reused:
                 return dataclasses.replace(reused, carried=True)
         trusted = reusable.trust_mtime and plan.digests.has_known_states
-        for source in reusable.unfinished if trusted else ():
-            if reused := take(source):
+        for source, touched in reusable.unfinished if trusted else ():
+            is_as_before = not any(ref.is_candidate and touched.has(ref) for ref in plan.refs)
+            if is_as_before and (reused := take(source)):
                 return reused
         return None
 

@@ -49,7 +49,8 @@ class PreviousState(NamedTuple):
       tag: Tag of the pointer's state. None if there is no pointer.
       dataset: Dataset that the pointer names. None if there is none.
       missing: Shards and indexes of that dataset whose files are missing.
-      offering: Directories of builds whose finished shards can be reused, this run's first.
+      offering: Directories of builds whose finished shards can be reused, this run's first, each with the
+        start of its run in seconds since the epoch.
       abandoned: Versions that no run works on any more. They are removed.
       rolled_back: Fingerprints and descriptions of versions that were, or may have been, rolled back.
       damaged: One sentence for each version that is skipped because its `version.json` is damaged.
@@ -62,7 +63,7 @@ class PreviousState(NamedTuple):
     tag: str | None = None
     dataset: Dataset | None = None
     missing: frozenset[str] = frozenset()
-    offering: tuple[str, ...] = ()
+    offering: tuple[tuple[str, float], ...] = ()
     abandoned: tuple[str, ...] = ()
     rolled_back: tuple[tuple[str, str], ...] = ()
     damaged: tuple[str, ...] = ()
@@ -134,8 +135,9 @@ def begin(task: RebuildTask) -> PreviousState:
     # Refused and interrupted builds since the latest version. This run's own comes first: after the loss of a
     # worker, shards that exist are requested again.
     sound = [record for record in others if record.state is not VersionState.DAMAGED]
-    since = [record.version for record in reversed(sound) if record.version > latest]
-    offering = [version_path(task.output, version) for version in (task.version, *since)]
+    since = [(record.version, record.created) for record in reversed(sound) if record.version > latest]
+    builds = [(task.version, task.started), *since]
+    offering = [(version_path(task.output, version), started) for version, started in builds]
     return PreviousState(
         version=latest,
         tag=tag,

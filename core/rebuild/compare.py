@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
@@ -208,13 +209,15 @@ def previous_build(task: RebuildTask, previous: PreviousState) -> PreviousBuild 
 
 def reusable_builds(task: RebuildTask, previous: PreviousState, decision: Decision) -> ReusableBuilds:
     """Returns what earlier builds offer to the shards of the new one."""
+    touched = touched_files(task, previous)
+    unfinished = [(directory, replace(touched, since=started)) for directory, started in previous.offering]
     return ReusableBuilds(
-        previous.offering,
+        unfinished,
         previous_build(task, previous),
         not task.rules.verify_sources,
         decision.content_changed,
         decision.damaged,
-        touched_files(task, previous),
+        touched,
     )
 
 

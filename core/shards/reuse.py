@@ -51,16 +51,17 @@ class ReusableBuilds(NamedTuple):
     """Earlier builds whose shards and records can be reused.
 
     Attributes:
-      unfinished: Directories of killed or refused runs, from which whole shards can be reused.
+      unfinished: Directories of killed or refused runs, from which whole shards can be reused, each with the
+        files whose states are not trusted since its run.
       finished: The build whose plan is carried on, from which records can be copied too.
       trust_mtime: Whether a source in an unchanged state is assumed to be unchanged without reading it.
       content_changed: Splits and numbers of shards whose sources changed although their states are equal.
         These shards of the finished build are not reused, and their sources are not trusted.
       damaged: Shards of the finished build that do not match their sha256; nothing is copied from them.
-      touched: Files whose states are not trusted.
+      touched: Files whose states are not trusted since the finished build.
     """
 
-    unfinished: Sequence[str] = ()
+    unfinished: Sequence[tuple[str, TouchedFiles]] = ()
     finished: PreviousBuild | None = None
     trust_mtime: bool = True
     content_changed: frozenset[tuple[str, int]] = frozenset()

@@ -140,7 +140,7 @@ def test_hidden_changes_are_found_by_the_change_time(rebuilt: Rebuilt) -> None:
     assert unchanged(rebuilt)
 
 
-@pytest.mark.parametrize("state", ["unknown", pytest.param("known", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("state", ["unknown", "touched", pytest.param("known", marks=pytest.mark.slow)])
 def test_records_of_a_refused_version_are_not_trusted_more_than_its_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
