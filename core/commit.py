@@ -434,7 +434,9 @@ def _remove_stale(
     ]
     stale += unneeded_indexes(result, files)
     if job.settings.resume:
-        stale += unexpected_shards(result, files)
+        if unexpected := unexpected_shards(result, files):
+            # If all others are unchanged, the old dataset.json is still there, and lists these.
+            stale = [*dataset.COMMIT_FILES, *stale, *unexpected]
         for_readers = {*SIDECARS, dataset.SAMPLES_JPG}
         stale += [file for file in files if file in for_readers and file not in result.sidecars]
     with while_held(job.hold if stale else None):

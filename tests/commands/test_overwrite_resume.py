@@ -485,39 +485,46 @@ def test_a_rebuild_that_lost_its_lease_does_not_recreate_its_version(
     assert json.loads((output / "lease.json").read_text())["holder"] == "theirs"
 
 
-def test_dataset_json_is_removed_once_and_only_before_a_shard_changes(
+def test_dataset_json_is_removed_only_before_a_shard_changes_or_goes(
     monkeypatch: pytest.MonkeyPatch, tree: Path, made: Path
 ) -> None:
     removed: Counter[str] = Counter()
     beside: list[bool] = []
     remove, move = storage.remove, storage.move_into_place
 
+    def look(path: str) -> None:
+        if path.endswith(".tfrecord"):
+            beside.append((made / "dataset.json").exists() or (made / "dataset_info.json").exists())
+
     def noting(path: str) -> None:
         removed[Path(path).name] += 1
+        look(path)
         remove(path)
 
     def moving(temporary: str, path: str) -> None:
-        if path.endswith(".tfrecord"):
-            beside.append((made / "dataset.json").exists() or (made / "dataset_info.json").exists())
+        look(path)
         move(temporary, path)
 
     monkeypatch.setattr(storage, "remove", noting)
     monkeypatch.setattr(storage, "move_into_place", moving)
     before = identity(made)
+    (made / "test-00000-of-00001.tfrecord").touch()  # as if its split were gone from the source
     convert(input=str(tree), output=str(made), **MADE, resume=True)
+    assert identity(made) == before and removed["dataset.json"] == 1 and beside == [False]
     (shard, *_) = sorted(made.glob("*.tfrecord"))
     shard.write_bytes(shard.read_bytes()[:-1])
     convert(input=str(tree), output=str(made), **MADE, resume=True)  # the bytes stay the same
-    assert identity(made) == before and not removed["dataset.json"] and beside == [True]
+    assert identity(made) == before and removed["dataset.json"] == 1 and beside == [False, True]
     ledger = made / "_shards" / f"{shard.stem}.jsonl.gz"
     header, (first, *others) = load_ledger(ledger.read_bytes())
     unread = first._replace(outcome="quarantined", reason="UNREADABLE", stage="read", offset=None)
     counts = {"written": len(others), "quarantined": 1}
     ledger.write_bytes(dump_ledger(replace(header, counts=counts), [unread, *others]))
     convert(input=str(tree), output=str(made), **MADE, resume=True)  # the image may be readable now
-    assert identity(made) == before and removed["dataset.json"] == 1 and beside == [True, False]
+    assert identity(made) == before and removed["dataset.json"] == 2 and beside == [False, True, False]
     convert(input=str(tree), output=str(made), **{**MADE, "image_format": "webp"}, resume=True)
-    assert removed["dataset.json"] == removed["dataset_info.json"] == 2 and beside == [True, *[False] * 5]
+    assert removed["dataset.json"] == removed["dataset_info.json"] == 3
+    assert beside == [False, True, *[False] * 5]
 
 
 def test_a_worker_that_returns_after_the_end_removes_nothing(
