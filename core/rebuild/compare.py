@@ -270,10 +270,9 @@ def compare_shard(
         header, lines = load_ledger(data)
     except (OSError, ValueError):
         return Compared(place, True)
-    if header.file in missing or index_file(*shard) in missing:
-        return Compared(place, True)
     if header.plan_digest != plan.digest:
         return Compared(place, True)
+    is_missing = header.file in missing or index_file(*shard) in missing
     candidates = (ref for ref in plan.refs if ref.is_candidate)
     doubtful = {
         ref.key for ref in candidates if verify_sources or not ref.has_known_state or touched.has(ref)
@@ -281,7 +280,7 @@ def compare_shard(
     unread = header.reasons.get(Outcome.QUARANTINED, {}).keys() & _MAY_BE_READABLE
     listed_bytes = lists_may_decide(header, plan.recipe)
     if not doubtful and not unread and not listed_bytes:
-        return Compared(place, False)
+        return Compared(place, is_missing)
     try:
         entries = {entry.source: entry for entry in lines}
     except (ValueError, TypeError):
@@ -294,7 +293,7 @@ def compare_shard(
         if ref.key in doubtful or (ref.is_candidate and ref.key in entries and not can_stay(entries[ref.key]))
     ]
     content_changed = bool(refs) and _have_other_content(refs, plan.recipe, entries)
-    return Compared(place, content_changed, content_changed)
+    return Compared(place, content_changed or is_missing, content_changed)
 
 
 def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: Mapping[str, Entry]) -> bool:
