@@ -131,7 +131,9 @@ class TouchedFiles:
         if self.spool and ref.uri.startswith(f"{self.spool}/"):
             return False
         try:
-            return os.stat(ref.uri).st_ctime > self.since
+            status = os.lstat(ref.uri)
+            is_new = status.st_ctime > self.since  # of a link: it may lead to another file now
+            return is_new or (stat.S_ISLNK(status.st_mode) and os.stat(ref.uri).st_ctime > self.since)
         except (OSError, ValueError):  # reading the file later reports the fault
             return False
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from shardwright.core import storage
 from shardwright.core.sources import input_probe
-from shardwright.core.sources.file_states import name_hash
+from shardwright.core.sources.file_states import TouchedFiles, name_hash
 from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.listing import ListingDigest, add_up
 from shardwright.schemas.image_ref import ImageRef
@@ -163,3 +163,13 @@ def test_the_place_of_spool_files_does_not_count() -> None:
     refs = [ImageRef("a", "t.tar.gz", place=f"/v/{run}/_work/spool/abc:1:2") for run in (1, 2)]
     first, second = (digest_of([ref], f"/v/{run}/_work/spool") for run, ref in enumerate(refs, 1))
     assert first == second != digest_of([refs[0]], "/v/2/_work/spool")
+
+
+def test_a_new_link_to_an_old_file_counts_as_touched(tmp_path: Path) -> None:
+    old, link = tmp_path / "old", tmp_path / "link"
+    old.touch()
+    files = TouchedFiles(old.stat().st_ctime)
+    while not link.is_symlink() or link.lstat().st_ctime == files.since:  # the clock of the disk is coarse
+        link.unlink(missing_ok=True)
+        link.symlink_to(old)
+    assert [files.has(ImageRef("a", str(path))) for path in (old, link)] == [False, True]
