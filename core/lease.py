@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from shardwright.core import storage
+from shardwright.schemas.dataset import WRITER_JSON
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import from_json
@@ -424,15 +425,16 @@ def write_held(directory: str, name: str, data: bytes, hold: HeldLease | None) -
         storage.write_bytes(path, data, inside=directory)
 
 
-def check_free(output: str, holder: str = "", file: str = LEASE_JSON) -> None:
-    """Checks that nobody except `holder` has a valid lease of an output.
+def check_free(output: str, holder: str = "") -> None:
+    """Checks that no conversion or salvage except `holder` has a valid lease of an output.
 
     Raises:
       EngineError: If another run has the lease, or the storage fails.
     """
-    lease = _stored_lease(output, file)
-    if lease is not None and lease.holder != holder and not _is_void(storage.join(output, file), lease):
-        raise _held_error(output, lease, file)
+    lease = _stored_lease(output, WRITER_JSON)
+    path = storage.join(output, WRITER_JSON)
+    if lease is not None and lease.holder != holder and not _is_void(path, lease):
+        raise _held_error(output, lease, WRITER_JSON)
 
 
 def _is_void(path: str, lease: Lease) -> bool:

@@ -136,7 +136,7 @@ def repair_swap(output: str) -> None:
         return
     if os.path.lexists(output) and is_being_replaced(output):
         try:
-            check_free(output, file=WRITER_JSON)
+            check_free(output)
         except EngineError:
             return  # the other run is about to notice that the output is not free
         storage.remove_tree(output)

@@ -194,7 +194,7 @@ def files_of_output(output: str, holder: str) -> list[str]:
     if not storage.is_remote(output):
         check_place(output)
     if storage.knows_conditions(output):
-        check_free(output, holder, WRITER_JSON)
+        check_free(output, holder)
     with storage.translated_errors("list", output):
         return [file for file in storage.list_files(output) if not file.startswith(WRITER_JSON)]
 
