@@ -166,8 +166,6 @@ def _decides_same(entry: Entry, recipe: ShardRecipe, all_read: bool = True) -> b
     """
     settings = recipe.settings
     is_filtered = entry.outcome == Outcome.FILTERED
-    if is_filtered and not entry.stage:
-        return False
     reason: str | None = recipe.keys.reason_by_bytes(entry.source, entry.sha256) if entry.sha256 else None
     if reason != (entry.reason if is_filtered and entry.reason in _BY_BYTES else None):
         return False
@@ -370,11 +368,8 @@ def near(place: ShardPlace, shards: int) -> list[int]:
 def can_stay(entry: Entry) -> bool:
     """Returns whether an earlier outcome can be reused for an image that would be converted.
 
-    Files that could not be read may be readable now. Files that earlier versions filtered when reading them,
-    such as images of unsupported formats, have no stage and are checked again.
+    Files that could not be read may be readable now.
     """
-    if entry.outcome == Outcome.FILTERED:
-        return bool(entry.stage)
     if entry.reason == QuarantineReason.BAD_ANNOTATION:
         return entry.stage != Stage.READ  # a missing image or mask
     return entry.reason != QuarantineReason.UNREADABLE
