@@ -437,7 +437,7 @@ def _remove_stale(
         if unexpected := unexpected_shards(result, files):
             # If all others are unchanged, the old dataset.json is still there, and lists these.
             stale = [*dataset.COMMIT_FILES, *stale, *unexpected]
-        for_readers = {*SIDECARS, dataset.SAMPLES_JPG}
+        for_readers = {*SIDECARS, dataset.SAMPLES_JPG, dataset.LOST_JSONL}
         stale += [file for file in files if file in for_readers and file not in result.sidecars]
     with while_held(job.hold if stale else None):
         for file in stale:
