@@ -26,6 +26,7 @@ from shardwright.pipelines.places import (
     check_remote_writable,
     clear_staging,
     mark_stopped_run,
+    nearest_existing,
     one_writer,
 )
 from shardwright.pipelines.prepare import (
@@ -138,7 +139,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
         facts = run_facts(request, beam_options, workers_of(beam_options))
         check_reachable(beam_options, **places_read(request), output=settings.output)
         directory = check_output(settings)
-        fresh = storage.is_remote(settings.output) or not storage.exists(settings.output)
+        existed = nearest_existing(settings.output)
         if storage.is_remote(directory) and not described:
             check_remote_writable(directory)
         try:
@@ -168,7 +169,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
         except BaseException as error:
             if isinstance(error, UsageError):
                 Spool(directory).remove()
-            mark_stopped_run(directory, fresh, error)
+            mark_stopped_run(directory, existed, error)
             raise
 
 

@@ -334,14 +334,14 @@ def _check_replaceable(output: str, staging: str) -> None:
     check_place(staging)
 
 
-def mark_stopped_run(directory: str, fresh: bool, error: BaseException) -> None:
+def mark_stopped_run(directory: str, existed: str, error: BaseException) -> None:
     """Keeps a folder for work files if a stopped run wrote something; `--resume` knows the run by it.
 
     Otherwise it removes the empty directories of the run. The message of a full disk says what the run left.
 
     Args:
       directory: Directory of the dataset that was being built.
-      fresh: Whether it did not exist before the run.
+      existed: `nearest_existing` of the output before the run.
       error: Error that stopped the run.
     """
     if storage.is_remote(directory):
@@ -350,8 +350,9 @@ def mark_stopped_run(directory: str, fresh: bool, error: BaseException) -> None:
         files = storage.list_files(directory)
         if files:
             storage.make_dirs(storage.join(directory, WORK_DIR))
-        elif fresh or directory.endswith(".shardwright-new"):
+        elif os.path.abspath(directory) != existed:
             storage.remove_tree(directory)
+            remove_empty_folders(directory, existed)
         if not isinstance(error, EngineError) or FREE_SPACE not in error.message:
             return
         shards = sum(file.startswith(f"{SHARDS_DIR}/") for file in files)
@@ -368,6 +369,22 @@ def nearest_existing(path: str) -> str:
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return path
+
+
+def remove_empty_folders(folder: str, existed: str) -> None:
+    """Removes a folder and those above it, up to one that existed before the run, as long as they are empty.
+
+    Args:
+      folder: The innermost folder.
+      existed: `nearest_existing` of the output before the run.
+    """
+    folder = os.path.abspath(folder)
+    is_below = os.path.commonpath((folder, existed)) == existed
+    with contextlib.suppress(OSError):  # usually they are not empty
+        while is_below and folder != existed:
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(folder)
+            folder = os.path.dirname(folder)
 
 
 def check_result_place(option: str, path: str) -> None:
@@ -435,7 +452,7 @@ def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[Held
     if described:
         yield hold
         return
-    fresh = not storage.is_remote(output) and not storage.exists(output)
+    existed = nearest_existing(output)
     with storage.translated_errors("write to", output):
         storage.make_dirs(storage.join(output, WORK_DIR))
     try:
@@ -458,7 +475,4 @@ def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[Held
         if not continues:
             hold.release()
             if not storage.is_remote(output):
-                with contextlib.suppress(OSError):  # usually the directories are not empty
-                    os.rmdir(storage.join(output, WORK_DIR))
-                    if fresh:
-                        os.rmdir(output)
+                remove_empty_folders(storage.join(output, WORK_DIR), existed)

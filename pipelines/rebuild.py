@@ -31,6 +31,8 @@ from shardwright.pipelines.places import (
     check_versioned_output,
     dies_with_launcher,
     launcher_of,
+    nearest_existing,
+    remove_empty_folders,
 )
 from shardwright.pipelines.prepare import (
     as_beam_options,
@@ -221,7 +223,7 @@ def rebuild(
         for sentence in notes:
             stage(task, "note", sentence)
             log.note(sentence, written=True)
-    fresh = not os.path.isdir(output)
+    existed = nearest_existing(output)
     is_here = options is None or (not described and dies_with_launcher(options))
 
     def notes_on(state: InputState) -> Iterator[str]:
@@ -243,10 +245,7 @@ def rebuild(
         return _run(_named(task), work, progress)
     except UsageError:
         if not storage.is_remote(output):
-            with contextlib.suppress(OSError):  # usually the folders are not empty
-                os.rmdir(storage.join(output, VERSIONS_DIR))
-                if fresh:
-                    os.rmdir(output)
+            remove_empty_folders(storage.join(output, VERSIONS_DIR), existed)
         raise
 
 

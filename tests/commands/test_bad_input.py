@@ -284,7 +284,7 @@ def test_inputs_without_images_are_refused(
         (source / name.rpartition("/")[0]).mkdir(exist_ok=True)
         if data:
             (source / name).write_bytes(data)
-    for command in (["convert", "--output", tmp_path / "out"], ["plan"]):
+    for command in (["convert", "--output", tmp_path / "new" / "out"], ["plan"]):
         assert says in refused(capfd, tmp_path, *command, "--input", source)
 
 
