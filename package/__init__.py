@@ -2,7 +2,7 @@
 
     import shardwright
 
-    shardwright.convert(input="photos", output="out", resize="224")
+    shardwright.convert(input="photos", output="out", resize=224)
     for record in shardwright.Records("out", split="train"):
         ...
 

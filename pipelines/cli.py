@@ -116,7 +116,7 @@ def _run(arguments: list[str]) -> int:
         print(f"shardwright {__version__}")
         return int(ExitCode.DONE)
     if name not in COMMANDS:
-        hint = nearest(name, list(COMMANDS)) or "; see shardwright --help"
+        hint = nearest(name, list(COMMANDS)) or "; see shardwright --help."
         return _refused(arguments, f"there is no command {name!r}{hint}", ExitCode.USAGE)
     if 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _MIN_MEMORY:  # -1 is no limit
         return _refused(arguments, _NO_MEMORY, ExitCode.ENGINE)

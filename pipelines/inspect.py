@@ -90,6 +90,8 @@ def inspect(
       EngineError: A file is missing, or cannot be read or written.
     """
     contact_sheet = os.fspath(contact_sheet)
+    records = _number("records", records, 0, _MAX_RECORDS)
+    thumbnails = _number("thumbnails", thumbnails, 1, _MAX_THUMBNAILS)
     target = resolve_target(os.fspath(dataset), "inspect")
     description: dict[str, Any] = {"dataset": printable(target.name)}
     if target.directory is None:
@@ -375,11 +377,11 @@ def _print_classes(out: Any, description: Mapping[str, Any]) -> None:
         out.print(f"  and {len(rows) - _MAX_CLASSES_SHOWN:,} more")
 
 
-def _number(option: str, text: str, low: int, high: int) -> int:
+def _number(option: str, value: int | str, low: int, high: int) -> int:
     try:
-        return parse_int(text, low, high)
+        return parse_int(str(value), low, high)
     except ValueError as error:
-        raise UsageError(f"--{option} {text}: {error}.") from None
+        raise UsageError(f"--{option} {value}: {error}.") from None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -401,11 +403,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     description = inspect(
-        **cli_options.arguments_of(inspect, options)
-        | {
-            "records": _number("records", options.records, 0, _MAX_RECORDS),
-            "thumbnails": _number("thumbnails", options.thumbnails or _THUMBNAILS, 1, _MAX_THUMBNAILS),
-        }
+        **cli_options.arguments_of(inspect, options) | {"thumbnails": options.thumbnails or _THUMBNAILS}
     )
     if options.thumbnails is not None and not options.contact_sheet:
         log.note("--thumbnails has no effect without --contact_sheet.")

@@ -45,6 +45,7 @@ from shardwright.schemas.plain_yaml import (
     load_plain_yaml,
     places_of_keys,
 )
+from shardwright.schemas.units import is_or_are
 
 _Command = str | Annotated[list[str], Field(min_length=1)]
 
@@ -213,7 +214,8 @@ def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict
     document = _read(path)
     aside = [name for name in SECTIONS if name in document.values]
     if aside:
-        log.about(path, f"{', '.join(aside)} are only for rebuilds and are ignored")
+        are = is_or_are(len(aside))
+        log.about(path, f"{', '.join(aside)} {are} only for rebuilds and {are} ignored")
     return _settings(document, CONVERT_SETTINGS, given or {}, variables_at(time.time(), os.environ))
 
 

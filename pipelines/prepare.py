@@ -207,7 +207,13 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
 
 
 def given_options(beam_options: Any) -> list[str] | None:
-    """Returns Beam's options as the user wrote them; None if they came as PipelineOptions."""
+    """Returns Beam's options as the user wrote them; None if they came as PipelineOptions.
+
+    Raises:
+      UsageError: They are one text, which is not split.
+    """
+    if isinstance(beam_options, str):
+        raise UsageError(f"beam_options is one text; write a list of options, {[beam_options]!r}.")
     return None if hasattr(beam_options, "view_as") else list(beam_options or ())
 
 
@@ -217,7 +223,7 @@ def as_beam_options(beam_options: Any) -> Any:
     The storage uses them from now on, since the first checks may read from a bucket.
     """
     if not hasattr(beam_options, "view_as"):
-        beam_options = cli_options.beam_options(beam_options or (), ())
+        beam_options = cli_options.beam_options(given_options(beam_options) or (), ())
     cli_options.use_in_storage(beam_options)
     return beam_options
 

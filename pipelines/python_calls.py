@@ -95,20 +95,25 @@ def in_python_words(message: str, function: Callable[..., Any], given: Iterable[
         "verbose": "logging.basicConfig(level='INFO')",
         **_OTHER_WORDS.get(name_of_function, {}),
     }
-    values = {printable(os.fspath(value)) for value in given if isinstance(value, str | os.PathLike)}
+    texts = (os.fspath(value) if isinstance(value, os.PathLike) else str(value) for value in given)
+    values = set(map(printable, texts))
     # The longest value comes first, because it may begin with another one.
     patterns = [re.escape(value) for value in sorted(values, key=len, reverse=True) if value]
     value_or_word = "|".join([*patterns, _WORD])
-    option = re.compile(rf"(?<![\w-])--([a-z][a-z0-9_]*)(?:[ =]({value_or_word}))?(:?)")
+    # A whole command, such as `shardwright validate --help`, stays as it is.
+    option = re.compile(
+        rf"shardwright [a-z]+ --\w+|(?<![\w-])--([a-z][a-z0-9_]*)(?:[ =]({value_or_word}))?(:?)"
+    )
 
     def argument(match: re.Match[str]) -> str:
         name, word, colon = match[1], match[2] or "", match[3]
         rest = f" {word}{colon}" if word else colon
         if name in words:
-            return words[name] + rest
+            is_argument = words[name].endswith("=")
+            return words[name] + (f"{_literal(word)}{colon}" if is_argument else rest)
         if name not in REBUILD_SETTINGS and name not in parameters:
             return match[0]
-        if name in switches:
+        if name in switches and not (word and colon):
             return f"{name}=True{rest}"
         choices = REBUILD_SETTINGS[name].kind.choices if name in REBUILD_SETTINGS else ()
         if colon or word in values or word in choices or not re.fullmatch("[a-z]*", word):
@@ -120,6 +125,6 @@ def in_python_words(message: str, function: Callable[..., Any], given: Iterable[
 
 def _literal(value: str) -> str:
     """Returns a value as Python writes it; values in a message may have their quotes already."""
-    if not value or _NUMBER.fullmatch(value) or value[0] in "'\"[({":
+    if not value or _NUMBER.fullmatch(value) or value[0] in "'\"[({<":
         return value
     return repr(value)

@@ -240,7 +240,7 @@ def _boxes_text(needs: Needs, boxes: Mapping[str, int]) -> str:
         "written": "written",
         "clipped": "clipped",
         "vanished": "cropped away",
-        "dropped": "bad ones dropped",
+        "dropped": "dropped as bad",
         "unlisted": "not listed",
     }
     noun = "segments" if needs is Needs.PANOPTIC else "boxes"

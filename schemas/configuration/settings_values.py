@@ -90,13 +90,12 @@ def _number(item: Setting, value: Any) -> int | float:
     """Returns a number, which may be written as a fraction such as 1/30 unless it has to be whole."""
     kind: type[int | float] = type(item.default)
     over, _, under = str(value).partition("/") if kind is float else (value, "", "")
-    wrong = f"{value!r} is not a number"
+    wrong = f"{value!r} is not a {'' if kind is float else 'whole '}number"
     if percentage := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(value)):
         wrong += f"; write {float(percentage[1]) / 100:g}"
     try:
         number = kind(over) / float(under) if under else kind(over)
         if isinstance(value, float) and number != value and value == value:
-            wrong = f"{value!r} is not a whole number"
             raise ValueError
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
         raise UsageError(f"--{item.name} {value}: {item.kind.advice or wrong}.") from None

@@ -82,7 +82,7 @@ def test_boxes_are_stored_correctly(detected: ConvertResult, capsys: pytest.Capt
     print_convert_summary(detected)
     out = " ".join(capsys.readouterr().out.split())
     assert f"boxes: {boxes['written']} written" in out
-    assert "5 bad ones dropped" in out
+    assert "5 dropped as bad" in out
 
 
 @pytest.mark.sampled(1)

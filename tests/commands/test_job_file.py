@@ -204,7 +204,7 @@ WRONG: list[tuple[str, str]] = [
     ("gates:\n\tmax_count_drop: 1", "4:1 this is not YAML: a tab cannot begin a value; indent with sp"),
     ("shards: 3\nshard_size: 1MB", "3 shards and --shard_size both choose the number of shards"),
     ("resize: ${NOPE}", "3 the environment variable NOPE is not set; set it, or write ${NOPE:-default}."),
-    ("seed: ${TOKEN}", "3 seed ${TOKEN}: '${TOKEN}' is not a number."),
+    ("seed: ${TOKEN}", "3 seed ${TOKEN}: '${TOKEN}' is not a whole number."),
     ("overwrite: true", "3 overwrite: a rebuild replaces nothing; it writes a new version"),
     ("resume: true", "3 resume: a rebuild always continues an interrupted run; take it out."),
     ("keep: -1", "3 keep -1: write the number of versions to keep, such as 5, or 0 for all."),

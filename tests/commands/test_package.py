@@ -203,6 +203,9 @@ def test_the_errors_are_public() -> None:
         (lambda: shardwright.convert(input="photos"), "output= is missing"),
         (lambda: shardwright.inspect("photos"), "name the output= of a conversion"),
         (lambda: shardwright.salvage("out", "saved"), "dataset='out' does not exist"),
+        (lambda: shardwright.inspect("out", records=-1), "records=-1: '-1' is not a whole number from 0"),
+        (lambda: shardwright.plan(input="photos", map=len), "map=<built-in function len>: write it as"),
+        (lambda: shardwright.plan(beam_options="-r x"), "write a list of options, ['-r x']."),
     ],
 )
 def test_an_error_is_one_sentence_about_arguments(
@@ -232,6 +235,8 @@ def test_an_error_is_one_sentence_about_arguments(
         ("see --help.", "see help(shardwright.convert)."),
         ("Beam rejects --temp_location x", "Beam rejects --temp_location x"),
         ("--input my photos: no", "input='my photos': no"),
+        ("--overwrite maybe: write true or false", "overwrite='maybe': write true or false"),
+        ("run shardwright rebuild --output x", "run shardwright rebuild --output x"),
     ],
 )
 def test_options_become_arguments(options: str, arguments: str) -> None:
@@ -240,7 +245,7 @@ def test_options_become_arguments(options: str, arguments: str) -> None:
 
 def test_some_options_are_other_arguments() -> None:
     assert in_python_words("use --quality.", shardwright.validate, []) == "use mode='quality'."
-    assert in_python_words("--wait x: no", shardwright.rebuild, []) == "wait_minutes= x: no"
+    assert in_python_words("--wait x: no", shardwright.rebuild, []) == "wait_minutes='x': no"
 
 
 @pytest.mark.parametrize("name", ["convert", "plan", "rebuild"])
