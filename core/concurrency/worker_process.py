@@ -9,6 +9,7 @@ them. A script that calls `shardwright.convert` at its top level would then star
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
 import os
 import pickle
@@ -207,10 +208,11 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, *map(str, descriptors), *path],
                 stdin=subprocess.DEVNULL,
+                stdout=_stdout(),
                 pass_fds=descriptors,
                 env=_ENVIRONMENT | os.environ,
             )
-        self._channel.send(pickle.dumps((processes, preload)))
+        self._channel.send(pickle.dumps((processes, preload, logging.getLogger().level)))
 
     def call(self, function: PackedFunction, items: Sequence[Any]) -> list[Any]:
         """Runs a function for each item, in order, and returns the results.
@@ -252,6 +254,13 @@ class WorkerProcess:
         return WorkerDied(self._process.wait(), *self._board.read())
 
 
+def _stdout() -> int | None:
+    """Returns where this process prints, which is standard error for `--json`; None if it is no file."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return sys.stdout.fileno()
+    return None
+
+
 def can_start_processes() -> bool:
     """Returns whether this program knows its Python interpreter."""
     return os.name == "posix" and bool(sys.executable)
@@ -267,8 +276,9 @@ def serve(connection: int, board: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
     parent = Channel(socket.socket(fileno=connection))
     UNDERWAY.board = Board(board)
-    processes, preload = pickle.loads(parent.receive())
+    processes, preload, level = pickle.loads(parent.receive())
     set_worker_processes(processes)
+    logging.getLogger().setLevel(level)  # libraries log here what they would log in the parent
     if preload:
         import_module(preload)
     functions: dict[bytes, Callable[[Any], Any]] = {}

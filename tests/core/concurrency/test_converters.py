@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import logging
 import os
 import signal
 import subprocess
@@ -156,6 +158,22 @@ def test_what_a_function_prints_is_written_before_its_process_ends(capfd: pytest
     list(pool.map(say, range(3), weigh=lambda _: 1))
     pool.close()
     assert capfd.readouterr().out == "item 0 item 1 item 2 "
+
+
+def log_and_print(item: int) -> None:
+    logging.getLogger("library").error("logged")
+    print(f"item {item}")
+
+
+def test_a_function_prints_where_this_process_prints_and_logs_no_more(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)
+    with contextlib.redirect_stdout(sys.stderr):  # as a command does for --json
+        pool = Converters(1, in_processes=True)
+        list(pool.map(log_and_print, [1], weigh=lambda _: 1))
+    pool.close()
+    assert capfd.readouterr() == ("", "item 1\n")
 
 
 def test_what_a_process_works_on_can_be_read(processes: Converters, tmp_path: Path) -> None:
