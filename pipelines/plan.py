@@ -20,7 +20,7 @@ from shardwright.pipelines.prepare import (
 )
 from shardwright.pipelines.results import print_inputs
 from shardwright.pipelines.tables import console, print_table, warn
-from shardwright.schemas.layouts import layout_by_name
+from shardwright.schemas.layouts import Needs, layout_by_name
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.splits import by_split
 from shardwright.schemas.units import counted, format_size
@@ -84,16 +84,17 @@ def print_forecast(forecast: Forecast) -> None:
         ],
     )
     counts = forecast.class_counts
-    classes = forecast.plan.classes(layout_by_name(forecast.plan.settings["layout"]).first_label)
-    print_table(
-        out,
-        ("id", "class", "images"),
-        [[number, name, counts.get(name, 0)] for number, name in list(classes.items())[:_MAX_CLASSES_SHOWN]],
-    )
+    layout = layout_by_name(forecast.plan.settings["layout"])
+    classes = forecast.plan.classes(layout.first_label)
+    if classes:
+        shown = list(classes.items())[:_MAX_CLASSES_SHOWN]
+        rows = [[number, name, counts.get(name, 0)] for number, name in shown]
+        print_table(out, ("id", "class", "images"), rows)
     if len(classes) > _MAX_CLASSES_SHOWN:
         out.print(f"  and {counted(len(classes) - _MAX_CLASSES_SHOWN, 'more class')}")
+    in_classes = "" if layout.needs is Needs.IMAGE else f" in {counted(len(classes), 'class')}"
     out.print(
-        f"  {counted(forecast.total, 'image')} in {counted(len(classes), 'class')}, "
+        f"  {counted(forecast.total, 'image')}{in_classes}, "
         f"{format_size(forecast.source_bytes)} of sources; about "
         f"{format_size(sum(estimate.values()))} in {counted(sum(shards.values()), 'shard')}"
     )

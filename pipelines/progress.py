@@ -105,6 +105,7 @@ def _work_text(seconds: float, directory: str) -> str:
     shards = PROGRESS.shards
     if not shards and directory and not storage.is_remote(directory):  # workers in other processes
         shards = len(storage.list_files(storage.join(directory, "_shards")))
+        shards = min(shards, count) if count else shards  # some may be of an earlier run
     if not images and not shards:
         return f"listing: {counted(PROGRESS.listed, 'file')}" if PROGRESS.listed else "starting"
     parts = []

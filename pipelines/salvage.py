@@ -332,6 +332,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
+    if not options.output and len(options.place) == 2:
+        damaged, saved = map(shell_word, options.place)
+        raise UsageError(f"--output is missing; write shardwright salvage {damaged} --output {saved}.")
     result = salvage(**cli_options.arguments_of(salvage, options))
     return Outcome(lambda: print_salvage_summary(result), result.as_json)
 

@@ -327,7 +327,7 @@ class Thresholds(Limits):
     """Limits on differences. Only given limits are checked, except that ids of classes must always stay.
 
     Fractions of images are per record of the old dataset. Limits on records and classes apply to the whole
-    dataset and to each split that both datasets have.
+    dataset and to each of its splits; a split that is gone has lost all its records.
     """
 
     max_count_drop: Share | None = None

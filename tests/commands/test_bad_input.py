@@ -171,6 +171,7 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("validate out --previous nowhere", "--previous nowhere is not a finished dataset"),
         ("validate out --previous . --report x.json", "--previous needs a page to show the differences on"),
         ("validate out another", "Name one dataset"),
+        ("salvage out new", "--output is missing; write shardwright salvage out --output new."),
         *(
             (f"{command} --runner DirectRunnr", "--runner DirectRunnr: Beam has no such runner; did you mean")
             for command in (

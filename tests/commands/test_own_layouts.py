@@ -24,7 +24,7 @@ from shardwright.loader import Records
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.layouts import layouts
-from shardwright.pipelines.plan import plan
+from shardwright.pipelines.plan import plan, print_forecast
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.configuration.layout_file import parse_layout_file
@@ -327,7 +327,7 @@ def candidates(path: Path, **settings: Any) -> set[str]:
     return {ref.key for ref in refs if ref.is_candidate}
 
 
-def test_classes_of_every_source_are_left_out(tmp_path: Path) -> None:
+def test_classes_of_every_source_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "in"
     for name in ("cats/1.png", "dogs/long haired/2.png", "Grüße 3.PNG"):
         picture(source / name)
@@ -345,6 +345,9 @@ def test_classes_of_every_source_are_left_out(tmp_path: Path) -> None:
     np.savez(pixels, x_train=np.zeros((3, 8, 8), np.uint8), y_train=np.array([1, 2, 0]))
     planned = plan(input=pixels, layout="images")
     assert (planned.total, planned.plan.labels) == (3, ())
+    print_forecast(planned)
+    shown = capsys.readouterr().out
+    assert "  3 images, " in shown and "class" not in shown
 
 
 def test_metadata_with_a_wrong_class_is_no_fault(tmp_path: Path) -> None:

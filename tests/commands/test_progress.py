@@ -61,6 +61,8 @@ def test_workers_in_other_processes_are_counted_from_their_ledgers(tmp_path) -> 
     for i in range(3):
         (tmp_path / "_shards" / f"{i}.jsonl.gz").touch()
     assert progress_text(5, str(tmp_path)) == "3 shards, 0 bad"
+    PROGRESS.total_shards = 2  # the others are left of an earlier run
+    assert progress_text(5, str(tmp_path)) == "shard 2/2, 0 bad"
 
 
 def test_the_input_is_described_once_before_the_work(tmp_path: Path, capsys: Capture) -> None:
