@@ -18,11 +18,10 @@ from typing import Any, NamedTuple, TextIO
 
 from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.log_lines import JsonFormatter, StderrHandler, json_line, write_line
+from shardwright.schemas.log_lines import WARNINGS, json_handler, json_line, write_line
 from shardwright.schemas.plain_text import escape_controls
 
 _PREFIX = "shardwright: "
-_WARNINGS = "py.warnings"
 #: Errors of an output that is no longer read: a closed pipe, terminal or descriptor.
 _UNREAD = (errno.EPIPE, errno.EIO, errno.EBADF)
 FORMAT = "shardwright-result"
@@ -65,13 +64,11 @@ def log_as(log_format: str, quiet: bool, on_end: Callable[[str, int], None] | No
     """
     before = dict(vars(LOG))
     vars(LOG).update(is_json=log_format == "json", is_quiet=quiet, messages=[], on_end=on_end)
-    root, warned = logging.getLogger(), logging.getLogger(_WARNINGS)
+    root, warned = logging.getLogger(), logging.getLogger(WARNINGS)
     handlers, level = root.handlers[:], warned.level
     follows = LOG.is_json or quiet
     if LOG.is_json:
-        handler = StderrHandler()
-        handler.setFormatter(JsonFormatter())
-        root.handlers = [handler]
+        root.handlers = [json_handler()]
     if follows:
         warned.setLevel(logging.CRITICAL if quiet else logging.WARNING)
         logging.captureWarnings(True)

@@ -11,13 +11,16 @@ import math
 import re
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Set
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import CONTROLS, escape_controls
 
 LOG_FORMATS = ("text", "json")
+#: Python's logger of warnings that are captured.
+WARNINGS = "py.warnings"
 _IN_JSON = {code: f"\\u{code:04x}" for code in CONTROLS}
 #: A name and a password in a web address, and its query, which may contain a signature.
 _USER = re.compile(r"(https?://)[^/\s@]+@", re.IGNORECASE)
@@ -47,6 +50,45 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             facts["traceback"] = self.formatException(record.exc_info)
         return json_line(record.levelname, facts, record.created)
+
+
+def json_handler() -> logging.Handler:
+    """Returns a handler that writes lines of JSON."""
+    handler = StderrHandler()
+    handler.setFormatter(JsonFormatter())
+    return handler
+
+
+class LogRules(NamedTuple):
+    """What a process writes of the logs and warnings of libraries, and how.
+
+    Attributes:
+      level: Level of the root logger.
+      is_json: Whether each is a line of JSON.
+      warnings: Level of the logger that captures Python's warnings; None if Python prints them.
+    """
+
+    level: int
+    is_json: bool
+    warnings: int | None
+
+    @classmethod
+    def current(cls) -> Self:
+        """Returns the rules of this process."""
+        root = logging.getLogger()
+        is_json = any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers)
+        is_captured = warnings.showwarning.__module__ == logging.__name__
+        return cls(root.level, is_json, logging.getLogger(WARNINGS).level if is_captured else None)
+
+    def apply(self) -> None:
+        """Applies the rules to this process, which has no others."""
+        root = logging.getLogger()
+        root.setLevel(self.level)
+        if self.is_json:
+            root.addHandler(json_handler())
+        if self.warnings is not None:
+            logging.getLogger(WARNINGS).setLevel(self.warnings)
+            logging.captureWarnings(True)
 
 
 def write_line(line: str) -> None:

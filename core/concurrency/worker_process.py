@@ -9,7 +9,6 @@ them. A script that calls `shardwright.convert` at its top level would then star
 from __future__ import annotations
 
 import contextlib
-import logging
 import mmap
 import os
 import pickle
@@ -27,6 +26,7 @@ from typing import Any, NamedTuple
 
 from shardwright.core.concurrency.underway import UNDERWAY, Task
 from shardwright.core.concurrency.workers import set_worker_processes
+from shardwright.schemas.log_lines import LogRules
 
 #: The process imports modules where this one finds them, and nothing else of it.
 _PROGRAM = """\
@@ -212,7 +212,7 @@ class WorkerProcess:
                 pass_fds=descriptors,
                 env=_ENVIRONMENT | os.environ,
             )
-        self._channel.send(pickle.dumps((processes, preload, logging.getLogger().level)))
+        self._channel.send(pickle.dumps((processes, preload, LogRules.current())))
 
     def call(self, function: PackedFunction, items: Sequence[Any]) -> list[Any]:
         """Runs a function for each item, in order, and returns the results.
@@ -276,9 +276,9 @@ def serve(connection: int, board: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
     parent = Channel(socket.socket(fileno=connection))
     UNDERWAY.board = Board(board)
-    processes, preload, level = pickle.loads(parent.receive())
+    processes, preload, log_rules = pickle.loads(parent.receive())
     set_worker_processes(processes)
-    logging.getLogger().setLevel(level)  # libraries log here what they would log in the parent
+    log_rules.apply()
     if preload:
         import_module(preload)
     functions: dict[bytes, Callable[[Any], Any]] = {}

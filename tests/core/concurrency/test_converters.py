@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from shardwright.core.concurrency.converters import (
 )
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.concurrency.worker_process import WorkerProcess
+from shardwright.pipelines.log import log_as
 from shardwright.schemas.errors import EngineError, UsageError
 
 
@@ -160,20 +163,32 @@ def test_what_a_function_prints_is_written_before_its_process_ends(capfd: pytest
     assert capfd.readouterr().out == "item 0 item 1 item 2 "
 
 
-def log_and_print(item: int) -> None:
+def say_loudly(item: int) -> None:
     logging.getLogger("library").error("logged")
+    warnings.warn("warned", stacklevel=1)
     print(f"item {item}")
 
 
-def test_a_function_prints_where_this_process_prints_and_logs_no_more(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("log_format", "quiet", "lines"),
+    [("text", True, ["item 1"]), ("json", False, ["warned", "item 1"]), ("json", True, ["item 1"])],
+)
+def test_a_function_prints_and_logs_as_the_command_does(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    log_format: str,
+    quiet: bool,
+    lines: list[str],
 ) -> None:
     monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)
-    with contextlib.redirect_stdout(sys.stderr):  # as a command does for --json
+    with log_as(log_format, quiet), contextlib.redirect_stdout(sys.stderr):  # as for --json
         pool = Converters(1, in_processes=True)
-        list(pool.map(log_and_print, [1], weigh=lambda _: 1))
+        list(pool.map(say_loudly, [1], weigh=lambda _: 1))
     pool.close()
-    assert capfd.readouterr() == ("", "item 1\n")
+    out, err = capfd.readouterr()
+    found = err.splitlines()
+    assert not out and len(found) == len(lines) and all(map(str.__contains__, found, lines)), err
+    assert all("message" in json.loads(line) for line in found[:-1])
 
 
 def test_what_a_process_works_on_can_be_read(processes: Converters, tmp_path: Path) -> None:
