@@ -25,7 +25,7 @@ from shardwright.core.images.deep_pixels import decode_raw, displayed
 from shardwright.core.images.faults import PillowSettings
 from shardwright.core.records.compression import records_at
 from shardwright.core.records.images import NoImage, find_image, own_image
-from shardwright.core.records.record import PIXEL_MASKS, KnownRecords, SourceRecord, names_of_specs
+from shardwright.core.records.record import KnownRecords, SourceRecord, names_of_specs
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.records.values import boxes_of
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
@@ -33,7 +33,7 @@ from shardwright.schemas.byte_range import BARE_PIXELS
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.feature_roles import KEYPOINT_ROLES
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES, PIXEL_MASKS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry, load_ledger

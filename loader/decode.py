@@ -25,6 +25,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError, words_of
 from shardwright.schemas.example import Feature, FeatureType, ParsedExample, parse_tensor
+from shardwright.schemas.feature_roles import PICTURE_SIDES
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.schemas.parsing import ParsingKind, parsing_of
@@ -50,7 +51,6 @@ _MAX_PIXELS = 2**31 - 1
 #: Pillow refuses images with more pixels than its limit times this number.
 _TIMES_LIMIT = 2
 _WHITE = (255, 255, 255)
-_SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
 
 
 class FeatureReader:
@@ -213,7 +213,7 @@ class PictureReader:
         sides: list[Any] = list(self._shape)
         if FeatureRole.SHAPE in self._readers:
             sides = list(self._readers[FeatureRole.SHAPE].read(example))
-        for place, role in enumerate(_SIDES):
+        for place, role in enumerate(PICTURE_SIDES):
             if role in self._readers:
                 sides[place] = self._readers[role].read(example)
         if sides[0] is None or sides[1] is None:

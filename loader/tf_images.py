@@ -11,7 +11,7 @@ import tensorflow as tf
 from shardwright.loader.selection import stored_types
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.feature_roles import PIXEL_MASKS, FeatureRole
+from shardwright.schemas.feature_roles import PICTURE_SIDES, PIXEL_MASKS, FeatureRole
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_of
@@ -71,8 +71,7 @@ class Picture:
         #: Size of all images, if `assume_one_size` found it.
         self._common: Size | None = None
         self._shape = dataset.spec(FeatureRole.SHAPE)
-        sides = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
-        self._sides = [dataset.spec(role) for role in sides]
+        self._sides = list(map(dataset.spec, PICTURE_SIDES))
         self._type_feature = dataset.spec(FeatureRole.DTYPE) if len(self._types) > 1 else None
         self.needed: tuple[FeatureSpec, ...] = (encoded,)
         if "raw" in self._formats and not self._is_tensor and None in self._stored:

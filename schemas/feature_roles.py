@@ -154,19 +154,20 @@ KEYPOINT_ROLES = (
     FeatureRole.KEYPOINT_TEXT,
 )
 
+#: Roles of the sides of boxes, each in a feature of its own.
+BOX_SIDES = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
+
 #: Roles whose numbers are sides of boxes or positions of key points.
-POSITION_ROLES = (
-    FeatureRole.BOX_XMIN,
-    FeatureRole.BOX_YMIN,
-    FeatureRole.BOX_XMAX,
-    FeatureRole.BOX_YMAX,
-    FeatureRole.BOXES,
-    FeatureRole.KEYPOINT_X,
-    FeatureRole.KEYPOINT_Y,
-)
+POSITION_ROLES = (*BOX_SIDES, FeatureRole.BOXES, FeatureRole.KEYPOINT_X, FeatureRole.KEYPOINT_Y)
+
+#: Roles of the size of the stored picture, in the order of its shape.
+PICTURE_SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
 
 #: Roles of masks with an id for every pixel.
 PIXEL_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
+
+#: Roles of features with image files.
+IMAGE_ROLES = (FeatureRole.ENCODED, FeatureRole.OBJECT_MASK, *PIXEL_MASKS)
 
 #: Roles with one value per object.
 OBJECT_ROLES = tuple(

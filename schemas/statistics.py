@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.feature_roles import PIXEL_MASKS, FeatureRole
+from shardwright.schemas.feature_roles import IMAGE_ROLES, FeatureRole
 from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
@@ -55,8 +55,6 @@ from shardwright.schemas.values import ValueType
 MAX_CATEGORIES, _MAX_VALUES = 1 << 17, 1000
 #: Maximum number of features of records, those whose names come first.
 _MAX_FEATURES = 1 << 12
-#: Roles of features with bytes that are not text.
-_BLOBS = frozenset({FeatureRole.ENCODED, FeatureRole.OBJECT_MASK, *PIXEL_MASKS})
 #: The first bytes of the formats that TFDV distinguishes (tensorflow_data_validation/statistics/generators).
 _FORMATS = {"bmp": b"BM", "gif": b"GIF8", "jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 #: Roles of features whose values are names or numbers of a known set.
@@ -116,7 +114,7 @@ class FeatureStatistics(Sums):
         is_category = is_blob = False
         if spec is not None:
             is_category = spec.fill in _CATEGORIES or spec.value_type in (ValueType.ENUM, ValueType.BOOL)
-            is_blob = spec.fill in _BLOBS or spec.encoding is Encoding.TENSOR
+            is_blob = spec.fill in IMAGE_ROLES or spec.encoding is Encoding.TENSOR
         value_counts = None
         if is_category and type_ is not FeatureType.FLOAT:
             value_counts = ValueCounts(MAX_CATEGORIES)

@@ -41,7 +41,6 @@ class Keypoint(NamedTuple):
 
 #: What a record stores for a point that is not labelled, like COCO.
 UNLABELLED = Keypoint(0.0, 0.0, 0)
-_VISIBILITIES = (0, 1, 2)
 
 
 def bad_annotation(message: str) -> ImageFault:
@@ -218,7 +217,7 @@ def read_keypoints(
     width, height = size if relative else (1, 1)
     points = []
     for name, x, y, visibility in zip(names, values[::3], values[1::3], values[2::3]):
-        if visibility not in _VISIBILITIES:
+        if visibility not in (0, 1, 2):
             raise BadObject(f"the visibility of its key point {name} is {visibility:.6g}, not 0, 1 or 2")
         if not visibility:
             points.append(UNLABELLED)

@@ -18,6 +18,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import FeatureType, tensor_parts
+from shardwright.schemas.feature_roles import PICTURE_SIDES
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.sample_types import HIGHEST
@@ -249,7 +250,7 @@ def _shape(
     if len(sides) in (2, 3) and all(sides):
         *sides, planar = _orient(sides)
     else:
-        each = map(sides_in, (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS))
+        each = map(sides_in, PICTURE_SIDES)
         sides = [side[0] if len(side) == 1 else 0 for side in each]
     promised = own.picture if own else (None, None, None)
     height, width, channels = (side or promise or 0 for side, promise in zip(sides, promised, strict=True))

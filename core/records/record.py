@@ -32,7 +32,7 @@ from shardwright.schemas.example import (
     fields_in,
     read_varint,
 )
-from shardwright.schemas.feature_roles import FLAGS
+from shardwright.schemas.feature_roles import BOX_SIDES, FLAGS, IMAGE_ROLES, PIXEL_MASKS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Layout
 from shardwright.schemas.ledger import Entry, written_entries
@@ -92,12 +92,11 @@ _PREFIX = re.compile(r"\A(?:train|val|validation|test)/")
 #: Largest number of bytes in a name that becomes a key.
 MAX_NAME = 1024
 #: Masks of all pixels, and the names of their places in `Annotations`.
-PIXEL_MASKS = {
+MASK_PLACES = {
     FeatureRole.SEMANTIC_MASK: "semantic_place",
     FeatureRole.PANOPTIC_CATEGORY: "category_place",
     FeatureRole.PANOPTIC_INSTANCE: "instance_place",
 }
-_CORNERS = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
 #: Largest number of bytes in a class name.
 _MAX_CLASS_NAME = 1000
 #: Number of bytes of a value that are searched first.
@@ -130,8 +129,8 @@ class FeatureNames:
     @property
     def boxes(self) -> tuple[FeatureRole, ...]:
         """Roles of the boxes: xmin, ymin, xmax, ymax, or one with four values for each object; or none."""
-        if self.by_role.keys() >= set(_CORNERS):
-            return _CORNERS
+        if self.by_role.keys() >= set(BOX_SIDES):
+            return BOX_SIDES
         return (FeatureRole.BOXES,) if FeatureRole.BOXES in self.by_role else ()
 
 
@@ -146,8 +145,7 @@ def names_by_role(names: tuple[str, ...]) -> FeatureNames:
         return tuple(dict.fromkeys(plain[name] for name in candidates if name in plain))
 
     by_role = {role: present for role, candidates in _NAMES.items() if (present := every(candidates))}
-    roles = (FeatureRole.ENCODED, FeatureRole.OBJECT_MASK, *PIXEL_MASKS)
-    images_and_masks = {name for role in roles for name in by_role.get(role, ())}
+    images_and_masks = {name for role in IMAGE_ROLES for name in by_role.get(role, ())}
     others = tuple(sorted(name for name in names if name not in images_and_masks))
     return FeatureNames(by_role, every(_FILE_NAMES), others)
 

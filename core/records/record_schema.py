@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.records.record import PIXEL_MASKS
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, parse_bounds
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape, picture_shape_of
 from shardwright.schemas.example import FeatureType, parse_example
-from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES, PIXEL_MASKS
 from shardwright.schemas.layouts import KEYPOINTS, PANOPTIC, SEGMENTATION, FeatureRole, FeatureSpec
 from shardwright.schemas.plan import Plan
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core.images.signatures import claims_to_be_image
-from shardwright.core.records.record import PIXEL_MASKS, SourceRecord
+from shardwright.core.records.record import MASK_PLACES, SourceRecord
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.columns import column_values, encode_extra
@@ -148,7 +148,7 @@ def annotations_of(
             annotations = _with_keypoints(annotations, record)
 
     places: dict[str, Any] = {}
-    for role, place in PIXEL_MASKS.items():
+    for role, place in MASK_PLACES.items():
         part = record.only_part(record.name(role)) if role in roles else None
         if part and part.length:
             places[place] = place_of(part)

@@ -23,13 +23,12 @@ from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.image_formats import FORMAT_NAMES
-from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.feature_roles import PICTURE_SIDES
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import counted
 
 #: Common spellings of `image/format`, and the spelling that is compared.
 _SPELLINGS = {"jpeg": "jpg"}
-SIDES = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
 #: The writer may have stored images of any size, so only absurd headers are refused.
 MAX_PIXELS = 2**31 - 1
 #: Largest factor by which the JPEG decoder reduces.
@@ -146,7 +145,7 @@ def _declaration_problems(
       declared: What its record declares about it.
       dtype: Type of its samples. None if it is not known.
     """
-    for role, true, sides_of_role in zip(SIDES, truth, zip(*declared.sides)):
+    for role, true, sides_of_role in zip(PICTURE_SIDES, truth, zip(*declared.sides)):
         for side in dict.fromkeys(sides_of_role):
             if side is not None and side != true:
                 message = f"the image's {role.value} is {true} but the record says {side}"
@@ -247,7 +246,7 @@ def _sides_of_bare(
       width is not declared.
     """
     sides: list[int | None] = []
-    for role, values in zip(SIDES, zip(*shapes)):
+    for role, values in zip(PICTURE_SIDES, zip(*shapes)):
         sizes = list(dict.fromkeys(value for value in values if value is not None))
         if len(sizes) > 1:
             return f"its {role.value} is {sizes[0]} and {sizes[1]}"

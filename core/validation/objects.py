@@ -16,7 +16,7 @@ from shardwright.core.validation.image import MAX_PIXELS, NOT_AN_IMAGE
 from shardwright.core.validation.values import ValuesByRole, first_of, only_bytes, only_text, some_values
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
+from shardwright.schemas.feature_roles import BOX_SIDES, KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
@@ -24,7 +24,6 @@ from shardwright.schemas.units import counted, is_or_are
 
 #: Tolerance by which a side or a point may leave the image, because writers use 32-bit floats.
 _TOLERANCE = 1e-6
-_SIDES = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
 
 
 def check_class(number: Any, text: Any, schema: RecordSchema) -> Iterator[Problem]:
@@ -61,7 +60,7 @@ def check_objects(of_record: ValuesByRole, schema: RecordSchema) -> Iterator[Pro
         yield FindingCode.LENGTH_MISMATCH, f"the {numbers} of its boxes cannot be divided into fours"
         return
     if boxes is not None and FeatureRole.BOX_XMIN not in values:
-        values |= {role: boxes[side::4] for role, side in zip(_SIDES, (1, 0, 3, 2))}
+        values |= {role: boxes[side::4] for role, side in zip(BOX_SIDES, (1, 0, 3, 2))}
     if not values:
         return
     if unequal := _unequal_lengths(values, schema):
@@ -81,7 +80,7 @@ def _unequal_lengths(values: ValuesByRole, schema: RecordSchema) -> str:
         return ""
     names = {spec.fill: spec.name for spec in schema.features}
     if FeatureRole.BOXES in names:
-        names = {**dict.fromkeys(_SIDES, names[FeatureRole.BOXES]), **names}
+        names = {**dict.fromkeys(BOX_SIDES, names[FeatureRole.BOXES]), **names}
     listed = ", ".join(f"{names[role]!r} {len(column)}" for role, column in values.items())
     return f"have unequal numbers of values: {listed}"
 
@@ -92,13 +91,13 @@ def box_sizes(values: ValuesByRole) -> tuple[tuple[float, float], ...]:
     if boxes is not None:
         ymin, xmin, ymax, xmax = (boxes[side::4] for side in range(4))
     else:
-        xmin, ymin, xmax, ymax = (values.get(role, ()) for role in _SIDES)
+        xmin, ymin, xmax, ymax = (values.get(role, ()) for role in BOX_SIDES)
     return tuple((right - left, low - top) for left, top, right, low in zip(xmin, ymin, xmax, ymax))
 
 
 def _object_problems(values: Mapping[FeatureRole, Any], schema: RecordSchema) -> Iterator[Problem]:
-    if all(role in values for role in _SIDES):
-        xmin, ymin, xmax, ymax = box = tuple(float(values[role]) for role in _SIDES)
+    if all(role in values for role in BOX_SIDES):
+        xmin, ymin, xmax, ymax = box = tuple(float(values[role]) for role in BOX_SIDES)
         box_text = ", ".join(f"{side:.6g}" for side in box)
         if not all(math.isfinite(side) and -_TOLERANCE <= side <= 1 + _TOLERANCE for side in box):
             yield FindingCode.BOX_RANGE, f"its box ({box_text}) is not between 0 and 1"
@@ -113,9 +112,6 @@ def _object_problems(values: Mapping[FeatureRole, Any], schema: RecordSchema) ->
     if crowd not in (0, 1) and schema.own:
         yield FindingCode.WRONG_VALUE, f"its crowd {crowd} is neither 0 nor 1"
     yield from check_class(values.get(FeatureRole.OBJECT_LABEL), values.get(FeatureRole.OBJECT_TEXT), schema)
-
-
-_VISIBILITIES = (0, 1, 2)
 
 
 def check_keypoints(values: ValuesByRole, schema: RecordSchema) -> Iterator[Problem]:
@@ -151,7 +147,7 @@ def _position_problems(points: ValuesByRole) -> Iterator[str]:
     visibilities = points.get(FeatureRole.KEYPOINT_VISIBILITY)
     xs, ys = points.get(FeatureRole.KEYPOINT_X, ()), points.get(FeatureRole.KEYPOINT_Y, ())
     for i, visibility in enumerate(visibilities or ()):
-        if visibility not in _VISIBILITIES:
+        if visibility not in (0, 1, 2):
             yield f"key point {i}: its visibility {visibility} is not 0, 1 or 2"
     for i, (x, y) in enumerate(zip(xs, ys)):
         # Without visibilities, a point that is not a number is not labelled.

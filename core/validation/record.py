@@ -15,7 +15,7 @@ from shardwright.core.images.quality_metrics import measure_quality, measure_sto
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.encodings import plain_spec
 from shardwright.core.records.record_schema import Problem, RecordSchema
-from shardwright.core.validation.image import SIDES, DeclaredImage, Seen, check_image
+from shardwright.core.validation.image import DeclaredImage, Seen, check_image
 from shardwright.core.validation.objects import (
     box_sizes,
     check_class,
@@ -38,7 +38,7 @@ from shardwright.core.validation.values import (
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, parse_example
-from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES, PICTURE_SIDES
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.pictures import Picture
@@ -381,6 +381,6 @@ def _declared_shapes(
     shapes = [schema.pixels] if schema.pixels else []
     shape = integers(values, FeatureRole.SHAPE)
     shapes += [(each[0], each[1], each[2]) for each in (*tensors, *([shape] if len(shape) == 3 else []))]
-    sides = [integers(values, role) for role in SIDES]
+    sides = [integers(values, role) for role in PICTURE_SIDES]
     height, width, channels = (side[0] if len(side) == 1 else None for side in sides)
     return [*shapes, (height, width, channels)]

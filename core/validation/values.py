@@ -11,32 +11,12 @@ from shardwright.core.records.encodings import WrongEncoding, plain_feature
 from shardwright.core.records.record_schema import Problem
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.example import Feature, FeatureType, parse_tensor
-from shardwright.schemas.feature_roles import POSITION_ROLES, FeatureRole
+from shardwright.schemas.feature_roles import IMAGE_ROLES, POSITION_ROLES, FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType, allowed_numbers
 
-#: Roles of features with text.
-_TEXTS = frozenset(
-    {
-        FeatureRole.FORMAT,
-        FeatureRole.COLORSPACE,
-        FeatureRole.DTYPE,
-        FeatureRole.LABEL_TEXT,
-        FeatureRole.SYNSET,
-        FeatureRole.KEY,
-        FeatureRole.FILE_BASENAME,
-        FeatureRole.SPLIT,
-        FeatureRole.SOURCE_ID,
-        FeatureRole.SOURCE_SHA256,
-        FeatureRole.OBJECT_TEXT,
-        FeatureRole.OBJECT_VIEW,
-        FeatureRole.KEYPOINT_TEXT,
-        FeatureRole.CAPTION,
-        FeatureRole.SEMANTIC_FORMAT,
-    }
-)
 _SAMPLE_TYPES = frozenset(name.encode() for name in SAMPLE_TYPES)
 _SHA256 = re.compile(rb"[0-9a-f]{64}\Z")
 _SHOWN_BYTES = 60
@@ -177,7 +157,7 @@ def _is_text(spec: FeatureSpec) -> bool:
     """Returns whether a feature of bytes contains text."""
     if spec.fill is FeatureRole.EXTRA or spec.fill is FeatureRole.CONSTANT:
         return spec.value_type == ValueType.STRING
-    return spec.fill in _TEXTS
+    return spec.fill is not None and spec.fill not in IMAGE_ROLES
 
 
 def first_of(items: Sequence[Any], noun: str = "") -> str:

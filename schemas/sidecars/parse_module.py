@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import dedent, indent
 
 from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_format
-from shardwright.schemas.feature_roles import PIXEL_MASKS, FeatureRole
+from shardwright.schemas.feature_roles import PICTURE_SIDES, PIXEL_MASKS, FeatureRole
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import quoted, spec_source
@@ -286,7 +286,7 @@ def _reshape_lines(dataset: Dataset, item: str, shape: Sequence[int | None]) -> 
     elif whole:
         yield f"{item} = tf.ensure_shape(tf.reshape(pixels, {_item(whole)}), {list(shape)})"
     else:
-        named = map(dataset.spec, (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS))
+        named = map(dataset.spec, PICTURE_SIDES)
         sides = [_side(size, spec) for size, spec in zip(shape, named)]
         if sides.count("-1") > 1:  # raw pixels of unknown sides stay a flat list
             yield f"{item} = pixels"

@@ -18,7 +18,6 @@ from shardwright.core.records.compression import HEAD_BYTES, compression_of, unp
 from shardwright.core.records.framing import Record, is_header, read_records
 from shardwright.core.records.images import image_of
 from shardwright.core.records.record import (
-    PIXEL_MASKS,
     FeatureNames,
     KnownRecords,
     NotAnExample,
@@ -33,7 +32,7 @@ from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.feature_roles import FLAGS
+from shardwright.schemas.feature_roles import FLAGS, PIXEL_MASKS
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.labels import MAX_OWN_ID
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
