@@ -372,12 +372,12 @@ class OtherBuild(ValueError):
     """The ledger belongs to another shard."""
 
 
-def written_entries(data: bytes, sha256: str) -> list[Entry]:
+def written_entries(data: bytes, sha256: str | None = None) -> list[Entry]:
     """Returns the entries of a shard's records, in the order of the records.
 
     Args:
       data: Content of the ledger file.
-      sha256: Checksum of the shard in `dataset.json`.
+      sha256: Checksum of the shard in `dataset.json`; None to read the ledger of any shard.
 
     Raises:
       OtherBuild: If it belongs to another shard.

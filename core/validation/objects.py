@@ -14,12 +14,12 @@ from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.record_schema import Problem, RecordSchema
 from shardwright.core.validation.image import MAX_PIXELS, NOT_AN_IMAGE
 from shardwright.core.validation.values import ValuesByRole, first_of, only_bytes, only_text, some_values
-from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.feature_roles import BOX_SIDES, KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, written_entries
 from shardwright.schemas.units import counted, is_or_are
 
 #: Tolerance by which a side or a point may leave the image, because writers use 32-bit floats.
@@ -203,8 +203,7 @@ def find_dropped_objects(data: bytes, file: str) -> Iterator[Finding]:
     Raises:
       ValueError: If the ledger is damaged.
     """
-    entries = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.WRITTEN)
-    for index, entry in enumerate(entries):
+    for index, entry in enumerate(written_entries(data)):
         if message := dropped_objects(entry):
             code = FindingCode.OBJECTS_DROPPED
             yield Finding(code, message, file, index, entry.offset, entry.key)
