@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -160,7 +160,7 @@ def annotate(
     settings: ConvertSettings,
     ids: Mapping[str, int],
     mask: bytes | None = None,
-    reserve: Reserve | None = None,
+    reserve: Reserve = nullcontext,
 ) -> Annotated:
     """Returns the annotations of an image that the layout stores, mapped to its stored picture.
 
@@ -184,8 +184,7 @@ def annotate(
         or annotations.panoptic_mask
         or any(item.segmentation is not None for item in annotations.objects or ())
     )
-    working_bytes = math.prod(image.frame.size) * _WORKING_BYTES
-    with reserve(working_bytes) if reserve and has_masks else contextlib.nullcontext():
+    with reserve(math.prod(image.frame.size) * _WORKING_BYTES) if has_masks else nullcontext():
         return _values_of(source, mask)
 
 

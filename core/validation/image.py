@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,8 @@ from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.feature_roles import PICTURE_SIDES
+from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import counted
 
@@ -86,7 +87,7 @@ def check_image(
     encoded: bytes,
     declared: DeclaredImage,
     whole: bool = True,
-    reserve: Callable[[int], object] | None = None,
+    reserve: Callable[[int], object] = nullcontext,
     damaged_too: bool = False,
     bounds: Bounds = DEFAULT_BOUNDS,
 ) -> Seen:
@@ -119,8 +120,7 @@ def check_image(
         opened = open_image(encoded, "image", MAX_PIXELS, bounds, keep_depth=declared.dtype is not None)
         size = opened.image.size
         reduced = not whole and opened.reduce(_REDUCTION) > 1
-        if reserve is not None:
-            reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes()))
+        reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes()))
         if opened.deep is not None:
             return _check_deep(opened, opened.deep, declared, whole, Seen(problems, None, name))
         image = load_checked(opened, MAX_PIXELS, damaged_too).image
@@ -193,7 +193,7 @@ def _check_deep(
 
 
 def _check_bare(
-    encoded: bytes, declared: DeclaredImage, whole: bool, reserve: Callable[[int], object] | None
+    encoded: bytes, declared: DeclaredImage, whole: bool, reserve: Callable[[int], object]
 ) -> Seen:
     """Compares raw pixels with what is declared about them."""
     if declared.dtype is not None and declared.dtype not in SAMPLE_TYPES:
@@ -208,8 +208,7 @@ def _check_bare(
     if declared.dtype is None:
         image = Image.frombytes(_MODES[channels], (width, height), encoded)
         return Seen(problems, image, "raw", image.size, channels=channels)
-    if reserve is not None:
-        reserve(math.prod(sides) * _BARE_BYTES)
+    reserve(math.prod(sides) * _BARE_BYTES)
     samples = decode_raw(encoded, dtype.name, sides)
     picture = displayed(samples if whole else samples[:1, :1])  # nobody looks at a part
     return Seen(problems, picture, "raw", (width, height), channels, samples if whole else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -96,7 +96,7 @@ class RecordChecker:
       decode: Whether to decode images and compare them with their records.
       look: Whether to compute quality metrics of the decoded images, too.
       picture: Whether to describe the images even without quality metrics.
-      reserve: Function that is called with the memory in bytes that an image needs while it is decoded.
+      reserve: Function that reserves the memory, in bytes, that an image needs while it is decoded.
       hash_images: Whether to compute the sha256 of the stored images that are decoded.
     """
 
@@ -104,7 +104,7 @@ class RecordChecker:
     decode: bool
     look: bool = False
     picture: bool = False
-    reserve: Reserve | None = None
+    reserve: Reserve = nullcontext
     hash_images: bool = False
 
     @cached_property
@@ -251,12 +251,11 @@ class RecordChecker:
 
     def _see(self, encoded: bytes, declared: DeclaredImage, held: ExitStack) -> Seen:
         """Decodes an image and compares it with what its record declares; `held` holds its memory."""
-        reserve = self.reserve
         return check_image(
             encoded,
             declared,
             self.look,
-            (lambda size: held.enter_context(reserve(size))) if reserve else None,
+            lambda size: held.enter_context(self.reserve(size)),
             self.schema.damaged_too,
             self.schema.bounds,
         )
