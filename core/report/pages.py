@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -104,25 +103,21 @@ def shortened(text: object, letters: int = LETTERS) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
 
 
-#: The last line of a page: the digest of everything before it.
-_DIGEST_LINE = re.compile(rb"<!-- sha256 of the lines above: ([0-9a-f]{64}) -->\n?\Z")
-_DIGEST_BEGIN = b"<!-- sha256 of the lines above: "
+#: Beginning of the last line of a page, which is a comment with the digest of everything before it.
+_DIGEST_BEGIN = "<!-- sha256 of the lines above: "
 
 
 def with_page_digest(page: str) -> str:
-    """Returns a page with its digest as the last line. The line is a comment in HTML."""
+    """Returns a page with its digest as the last line."""
     page = page if page.endswith("\n") else page + "\n"
-    return f"{page}{_DIGEST_BEGIN.decode()}{hashlib.sha256(page.encode()).hexdigest()} -->\n"
+    return f"{page}{_DIGEST_BEGIN}{hashlib.sha256(page.encode()).hexdigest()} -->\n"
 
 
-def states_page_digest(data: bytes) -> bool:
-    """Returns whether a page states a digest."""
-    return _DIGEST_BEGIN in data
-
-
-def has_page_digest(data: bytes) -> bool:
-    """Returns whether a page has its own digest as the last line."""
-    match = _DIGEST_LINE.search(data)
-    if match is None:
-        return False
-    return hashlib.sha256(data[: match.start()]).hexdigest().encode() == match[1]
+def page_digest_problem(page: bytes) -> str:
+    """Returns what is wrong with the last line of a page; empty if it states the digest of the others."""
+    lines, begin, stated = page.rpartition(_DIGEST_BEGIN.encode())
+    if not begin:
+        return "its last line states no sha256; report writes the page again"
+    if stated.removesuffix(b"\n") != f"{hashlib.sha256(lines).hexdigest()} -->".encode():
+        return "its sha256 differs from the one in its last line"
+    return ""

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.report.pages import has_page_digest, states_page_digest
+from shardwright.core.report.pages import page_digest_problem
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.dataset import (
     DATASET_JSON,
@@ -187,12 +187,8 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
                 beside = {STATISTICS_JSON, STATS_PB} & present & digests.keys()
                 listed = {name: digests[name] for name in beside}
                 yield from compare_files(directory, listed, code, FINDINGS_JSON, "validate")
-    if REPORT_HTML in present:
-        page = _read(directory, REPORT_HTML)
-        if not states_page_digest(page):
-            yield _wrong(REPORT_HTML, "its last line states no sha256; report writes the page again")
-        elif not has_page_digest(page):
-            yield _wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
+    if REPORT_HTML in present and (problem := page_digest_problem(_read(directory, REPORT_HTML))):
+        yield _wrong(REPORT_HTML, problem)
 
 
 def check_version_files(directory: str, dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
