@@ -34,7 +34,7 @@ from shardwright.core.images.geometry import Frame
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation, decode_annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.feature_roles import FLAGS, KEYPOINT_ROLES, OBJECT_ROLES
+from shardwright.schemas.feature_roles import FLAGS, KEYPOINT_ROLES, OBJECT_ROLES, PIXEL_MASKS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.layouts import FeatureRole, Needs
 
@@ -141,7 +141,7 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
       EngineError: If the mask changed since it was listed, or the storage failed.
     """
     roles = settings.record_layout.by_role().keys()
-    if not ref.annotations or roles.isdisjoint((FeatureRole.SEMANTIC_MASK, *_PANOPTIC)):
+    if not ref.annotations or roles.isdisjoint(PIXEL_MASKS):
         return None
     annotations = decode_annotations(ref.annotations)
     if annotations.panoptic_mask and not roles.isdisjoint(_PANOPTIC):
@@ -194,7 +194,7 @@ def _values_of(source: _AnnotatedSource, mask: bytes | None) -> Annotated:
     if not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
         values |= _object_values(source)
     if annotations.captions:
-        values[FeatureRole.CAPTION] = [caption.encode("utf-8", "replace") for caption in annotations.captions]
+        values[FeatureRole.CAPTION] = [_text(caption) for caption in annotations.captions]
     if FeatureRole.SEMANTIC_MASK in roles:
         values |= _semantic_values(source, mask)
     if not roles.isdisjoint(_PANOPTIC):

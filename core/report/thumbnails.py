@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import stat
 import threading
 import time
 from collections import defaultdict
@@ -31,14 +29,14 @@ from shardwright.core.report.measures import PictureSize
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import QUARANTINE_JSONL
 from shardwright.schemas.errors import EngineError, ImageFault
+from shardwright.schemas.feature_roles import PIXEL_MASKS
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.plan import is_compressed
 
 #: Pixels of the longer side of an image with annotations, which have to be recognized.
 _ANNOTATED_SIDE = 320
 _ANNOTATIONS = (
-    FeatureRole.BOX_XMIN, FeatureRole.BOXES, FeatureRole.OBJECT_MASK, FeatureRole.SEMANTIC_MASK,
-    FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE, FeatureRole.KEYPOINT_X,
+    FeatureRole.BOX_XMIN, FeatureRole.BOXES, FeatureRole.KEYPOINT_X, FeatureRole.OBJECT_MASK, *PIXEL_MASKS,
 )  # fmt: skip
 #: Largest size of a thumbnail in bytes, for `SIDE` pixels and in proportion to its side; and the JPEG
 #: qualities that are tried to reach it.
@@ -236,9 +234,9 @@ def _near(item: Quarantined, directory: str) -> bool:
 def draw_source(uri: str) -> Thumbnail | None:
     """Returns a thumbnail of a faulty image, or None if it cannot be decoded at all."""
     try:
-        data = read_source(uri)
-        if not data:
+        if storage.size_of(uri) > _MAX_SOURCE:
             return None
+        data = storage.read_bytes(uri)
         try:
             open_image(data, "image", _MAX_SOURCE_PIXELS)
             return as_thumbnail(thumbnail(data))
@@ -247,20 +245,6 @@ def draw_source(uri: str) -> Thumbnail | None:
             return as_thumbnail(partial) if partial is not None else None
     except Exception:  # expected, because the image is faulty
         return None
-
-
-def read_source(uri: str) -> bytes:
-    """Reads a source if it is a regular file within the size limit."""
-    if storage.is_remote(uri):
-        return storage.read_range(uri, 0, _MAX_SOURCE) if storage.size_of(uri) <= _MAX_SOURCE else b""
-    descriptor = os.open(uri, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_SOURCE:
-            return b""
-        return storage.read_fully(descriptor, 0, status.st_size)
-    finally:
-        os.close(descriptor)
 
 
 def _partial(data: bytes) -> Image.Image | None:

@@ -194,7 +194,7 @@ def test_images_left_out_are_shown_if_they_can_be_decoded(tmp_path: Path) -> Non
 def test_an_unreachable_source_costs_only_its_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(thumbnails, "PATIENCE", 0.05)
-    monkeypatch.setattr(thumbnails, "read_source", lambda uri: never.wait(30))
+    monkeypatch.setattr(thumbnails, "draw_source", lambda uri: never.wait(30))
     item = Quarantined("k", "/somewhere", "read", "UNREADABLE", "m")
     try:
         assert draw_quarantine([item], "/data")[0].picture is None
