@@ -333,17 +333,16 @@ def gather_index(output: str, now: float) -> IndexData:
     return IndexData(printable(output), records, files, pointer, problem, as_time(now))
 
 
-def write_index(output: str, now: float | None = None) -> None:
+def write_index(output: str) -> None:
     """Draws `index.html` of a directory of versions and writes it there.
 
     Args:
       output: Directory that contains the versions.
-      now: Time of drawing in seconds since the epoch. None for the present.
 
     Raises:
       EngineError: If the storage failed.
     """
-    page = render_index(gather_index(output, time.time() if now is None else now))
+    page = render_index(gather_index(output, time.time()))
     path = storage.join(output, INDEX_HTML)
     with storage.translated_errors("write", path):
         storage.write_bytes(path, page.encode())
