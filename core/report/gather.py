@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -189,13 +188,8 @@ def _gather(
     seen = read_thumbnails([*places, *shown_places(checked, paths)], paths, schema)
     sampled = [seen[place].stored for place in dict.fromkeys(places) if place in seen]
     total = sum(map(dataset.size, dataset.splits))
-    measured = partial(
-        measure,
-        sampled=[size for size in sampled if size],
-        sources=run.sources,
-        objects=count_objects(directory, dataset),
-        shard_bytes=total,
-    )
+    sizes = [size for size in sampled if size]
+    objects = count_objects(directory, dataset)
     quarantine = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
     return ReportData(
         name=dataset.name,
@@ -206,7 +200,7 @@ def _gather(
         bytes=total,
         shards=len(paths),
         checked=_with_images(checked, seen),
-        measures=_measures(measured, statistics, left_out),
+        measures=_measures(statistics, left_out, sizes, run.sources, objects, total),
         sheets=with_some_samples(sheets, lambda some: [sample for sample in some if sample.at in seen]),
         pictures=seen,
         run=run,
@@ -216,15 +210,13 @@ def _gather(
     )
 
 
-def _measures(
-    measured: Callable[[Document | None], Measures], statistics: Document | None, left_out: list[str]
-) -> Measures:
-    """Returns the measurements; damaged statistics are left out."""
+def _measures(statistics: Document | None, left_out: list[str], *others: Any) -> Measures:
+    """Returns what `measure` does, with the same arguments; damaged statistics are left out."""
     try:
-        return measured(statistics)
+        return measure(statistics, *others)
     except _DAMAGES:
         left_out.append(f"{STATISTICS_JSON} is damaged or has another version; validate again to replace it.")
-        return measured(None)
+        return measure(None, *others)
 
 
 def gather_files(
@@ -268,7 +260,7 @@ def gather_files(
         bytes=total,
         shards=len(files),
         checked=_with_images(checked, seen),
-        measures=_measures(partial(measure, sampled=sizes), statistics, left_out),
+        measures=_measures(statistics, left_out, sizes),
         sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
         pictures=seen,
         annotated=has_drawn_annotations(schema.features),
