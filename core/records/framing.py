@@ -6,6 +6,7 @@ A record is framed as `uint64 length`, `uint32 masked crc32c(length)`, `data`,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from array import array
@@ -234,18 +235,12 @@ class _Frames:
             UNDERWAY.progress()
             chunk = self._read(position, step + HEADER_BYTES - 1)
             for place in _header_candidates(chunk, self.size):
-                if self._is_sound(position + place):
+                with contextlib.suppress(FrameDamage):
+                    self.data_at(position + place)
                     return position + place
             position += step
             step = min(2 * step, LAST_STEP)
         return self.size
-
-    def _is_sound(self, offset: int) -> bool:
-        try:
-            self.data_at(offset)
-        except FrameDamage:
-            return False
-        return True
 
     def _read(self, offset: int, size: int) -> bytes:
         if self._is_damaged:  # reads are small, and far from each other
