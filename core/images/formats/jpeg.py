@@ -56,8 +56,8 @@ _MAX_BLOCKS, _SEGMENT_BYTES = 64, 65_533
 #: The application segments that a decoder needs: JFIF, a color profile, Adobe's color transform.
 _DECODING = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
 
-#: Pillow mode -> (simplejpeg's color space, Pillow's raw mode for it).
-_LAYOUTS = {"RGB": ("RGBX", "RGBX"), "L": ("GRAY", "L"), "CMYK": ("CMYK", "CMYK")}
+#: Pillow's mode -> simplejpeg's color space.
+_SPACES = {"RGB": "RGBX", "L": "GRAY", "CMYK": "CMYK"}
 #: A file with this many runs of stray bytes is decoded with them; libjpeg's warning then decides.
 _MAX_CLEANINGS = 8
 #: libjpeg's warnings (jerror.h of libjpeg-turbo 3.1) for data that ends before the picture is complete.
@@ -239,21 +239,21 @@ class JpegImage(OpenedImage):
 
     def _pixels(self, data: bytes, strict: bool = True) -> Image.Image:
         """Decodes a JPEG with the header of this one; raises a ValueError with libjpeg's words."""
-        space, raw_mode = _LAYOUTS[self.image.mode]
-        width, height = self.image.size
+        mode, (width, height) = self.image.mode, self.image.size
         pixels = simplejpeg.decode_jpeg(
-            data, space, min_height=height, min_width=width, min_factor=self.factor, strict=strict
+            data, _SPACES[mode], min_height=height, min_width=width, min_factor=self.factor, strict=strict
         )
         if pixels.shape[:2] != (height, width):
             raise ValueError(
                 f"it decodes to {pixels.shape[1]} x {pixels.shape[0]} pixels, not {width} x {height}"
             )
-        if raw_mode == "RGBX":
+        if mode == "RGB":
             decoded = wrap_rgb(pixels)
         else:
-            if raw_mode == "CMYK" and "adobe_transform" in self.image.info:
-                raw_mode = "CMYK;I"  # Adobe's programs store the values inverted
-            decoded = Image.frombytes(self.image.mode, (width, height), pixels, "raw", raw_mode)
+            # Adobe's programs store inks inverted.
+            is_inverted = mode == "CMYK" and "adobe_transform" in self.image.info
+            raw_mode = "CMYK;I" if is_inverted else mode
+            decoded = Image.frombytes(mode, (width, height), pixels, "raw", raw_mode)
         decoded.info = self.image.info
         return decoded
 

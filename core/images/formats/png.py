@@ -28,7 +28,6 @@ _XMP = b"XML:com.adobe.xmp"
 _PLAIN_XMP = _XMP + b"\0\0\0"
 #: Color type -> samples per pixel (11.2.1).
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-_PALETTE = 3
 #: First column, first row, column step and row step of Adam7's passes (8.2).
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 #: Number of bytes that are decompressed at once, to at most a thousand times as many.
@@ -77,10 +76,9 @@ class PngImage(OpenedImage):
 
     def deep_header(self) -> DeepHeader | None:
         """Returns the samples of a PNG with 16 bits per channel."""
-        color = self.data[_COLOR]
-        if self.depth != 16 or color not in _SAMPLES or color == _PALETTE:
+        if self.depth != 16:
             return None
-        channels = _SAMPLES[color]
+        channels = _SAMPLES[self.data[_COLOR]]  # Pillow opens no palette of 16 bits
         names_color = "transparency" in self.image.info
         channels += names_color and channels in (1, 3)
         return DeepHeader(UINT16, channels, self.image.size, alpha="straight" if channels in (2, 4) else "")
