@@ -102,8 +102,6 @@ def measure_quality(image: Image.Image) -> ImageQuality:
       image: Image of any mode and size. It is processed in parts, so little memory is needed.
     """
     width, height = image.size
-    if not width or not height:
-        return ImageQuality((), (), 0, bytes(_DIGEST_BYTES), bytes(32), b"")
     rows = max(1, STRIP_PIXELS // width)
     x_factor, y_factor = (max(1, side // _REDUCED_SIDE) for side in image.size)
     rows = max(y_factor, rows - rows % y_factor)
