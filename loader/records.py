@@ -10,7 +10,7 @@ from contextlib import closing
 from copy import copy
 from fractions import Fraction
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import index as as_int
 from typing import Any, TypeVar, overload
 
@@ -353,7 +353,6 @@ def _iterate_batches(
     """
     if threads is None:
         threads = (os.cpu_count() or 1) + 1
-    ready: list[tuple[Any, Any]] = []
     most = max(batch_size * _AHEAD, (threads + 1) * _CHUNK)
     with (
         ThreadPoolExecutor(threads, thread_name_prefix="shardwright-batches") as executor,
@@ -368,13 +367,10 @@ def _iterate_batches(
             )
         ) as results,
     ):
-        for result in results:
-            ready.append(result)
-            if len(ready) == batch_size:
+        ordered = iter(results)
+        while ready := list(islice(ordered, batch_size)):
+            if len(ready) == batch_size or not drop_remainder:
                 yield _stacked(ready)
-                ready.clear()
-        if ready and not drop_remainder:
-            yield _stacked(ready)
 
 
 def _stacked(pairs: list[tuple[Any, Any]]) -> Batch:
