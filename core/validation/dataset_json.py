@@ -133,7 +133,7 @@ class DatasetLedgers(NamedTuple):
 
     @property
     def complete(self) -> list[LedgerSummary] | None:
-        """Returns the summaries of all ledgers; None if some are missing."""
+        """Summaries of all ledgers. None if some are missing, or salvage wrote some of them."""
         summaries = [*self.by_shard.values(), *self.without_shard.values()]
         present = [item for item in summaries if item is not None]
         return None if self.salvaged or len(present) < len(summaries) else present
@@ -335,7 +335,7 @@ def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
         return
     try:
         computed, contents = with_sidecars(dataset)
-    except (ValueError, KeyError, TypeError, LookupError):
+    except (ValueError, TypeError, LookupError):
         return  # a wrong field was already reported
     for name in SIDECARS:
         if name in contents and name not in dataset.sidecars:

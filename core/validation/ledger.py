@@ -184,7 +184,7 @@ class LedgerCheck:
 
     @cached_property
     def summary(self) -> LedgerSummary | None:
-        """Returns the header and the computed values once all records were seen; None if it is unusable."""
+        """The header and the computed values, once all records were seen. None if the ledger is unusable."""
         if self._fault:
             return None
         try:
