@@ -115,8 +115,8 @@ class EqualPictures:
     def settle(self) -> None:
         """Drops the records that are not needed for comparison; afterwards nothing can be added."""
         # Any record that differs from some record also differs from one of the first two different ones.
-        self._splits = {row.split: row for row in _first_two(self._splits.values())}
-        self._classes = {row.classes: row for row in _first_two(self._classes.values())}
+        self._splits = {row.split: row for row in heapq.nsmallest(2, self._splits.values(), _PLACE)}
+        self._classes = {row.classes: row for row in heapq.nsmallest(2, self._classes.values(), _PLACE)}
 
     def in_other_split(self, row: ComparedRecord) -> ComparedRecord | None:
         """Returns the first record before this one that is in another split, or None."""
@@ -154,10 +154,6 @@ def _names(classes: frozenset[str]) -> str:
 def _keep_first(firsts: dict[K, T], key: K, item: T, order: Callable[[T], Any]) -> None:
     if key not in firsts or order(item) < order(firsts[key]):
         firsts[key] = item
-
-
-def _first_two(rows: Iterable[ComparedRecord]) -> list[ComparedRecord]:
-    return sorted(rows, key=_PLACE)[:2]
 
 
 def _before(row: ComparedRecord, others: Iterable[ComparedRecord]) -> ComparedRecord | None:

@@ -77,13 +77,11 @@ def added_counts(parts: Iterable[Counter[Any]]) -> Counter[Any]:
 
 def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:
     """Returns the values of a shard's images that are compared."""
-    return file, [
-        SizeRow(*picture[1:4], picture.width, picture.height, gray=_is_gray(picture)) for picture in pictures
-    ]
-
-
-def _is_gray(picture: Picture) -> bool:
-    return picture.quality is not None and FindingCode.GRAYSCALE in picture.quality.issues
+    rows = []
+    for picture in pictures:
+        is_gray = picture.quality is not None and FindingCode.GRAYSCALE in picture.quality.issues
+        rows.append(SizeRow(*picture[1:4], picture.width, picture.height, is_gray))
+    return file, rows
 
 
 def find_outliers(shard: ShardSizes, sizes: SizeCounts) -> Iterator[Finding]:

@@ -161,7 +161,10 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> Sh
             task.split,
             stored.records,
             stored.bytes,
-            rows=_rows(stored, task),
+            rows=[
+                ComparedRecord(task.file, number, offset, key, task.split, tuple(labels), source=source)
+                for number, offset, key, labels, source in stored.rows
+            ],
             pictures=pictures,
             stored=hashlib.sha256(data).hexdigest(),
             sound=stored.sound,
@@ -194,13 +197,6 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> S
             continue
     records.pop(b"", None)
     return records
-
-
-def _rows(stored: StoredCheck, task: ShardTask) -> list[ComparedRecord]:
-    return [
-        ComparedRecord(task.file, number, offset, key, task.split, tuple(labels), source=source)
-        for number, offset, key, labels, source in stored.rows
-    ]
 
 
 def _directory(task: ShardTask) -> str:
