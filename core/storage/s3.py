@@ -41,6 +41,8 @@ _OF_OPTIONS = {
 #: Settings of a profile whose credentials Amazon's command line gets for us.
 _LOGINS = ("sso_session", "sso_start_url", "role_arn", "login_session")
 _COMMAND_SECONDS = 60
+#: Errors of reading printed credentials that have another form.
+_WRONG_FORM = (AttributeError, LookupError, TypeError, ValueError)
 #: How long before their end credentials are renewed.
 _RENEWAL = timedelta(minutes=6)
 
@@ -133,7 +135,7 @@ class _PrintedCredentials:
                 "token": printed.get("SessionToken"),
                 "expires_at": datetime.fromisoformat(expiration) if expiration else None,
             }
-        except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
+        except (OSError, subprocess.SubprocessError, *_WRONG_FORM) as error:
             raise EngineError(
                 f"The credentials for s3:// could not be had: `{shlex.join(self._command)}` failed "
                 f"({type(error).__name__}); run it yourself, log in with `aws sso login`, or set "

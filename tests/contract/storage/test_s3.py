@@ -202,8 +202,8 @@ def test_credentials_come_from_a_profile(
         assert "Credential=A%/" in signature and "/eu-west-3/s3/" in signature
         assert request.headers.get("x-amz-security-token") == (None if kind == "keys" else "t")
     assert kind == "keys" or log.read_text() == "called\n"
-    if kind != "keys":
-        printed.write_text("nothing")
+    for wrong in ("nothing", "[]", '{"Expiration": 1}') if kind != "keys" else ():
+        printed.write_text(wrong)
         storage._store_for.cache_clear()
         with serve.serve(serve.holding(b"1")), pytest.raises(EngineError, match="could not be had: `"):
             storage.read_bytes("s3://b/a")
