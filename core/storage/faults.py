@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 
 Result = TypeVar("Result")
@@ -196,8 +196,6 @@ def translated_errors(doing: str, path: str) -> Iterator[None]:
     """Turns any OSError in the block into an `EngineError` that names the operation."""
     try:
         yield
-    except ShardwrightError:
-        raise
     except OSError as error:
         raise fault(error, doing, path) from error
 
