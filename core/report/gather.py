@@ -279,11 +279,9 @@ def _first_records(files: Sequence[str]) -> list[tuple[RecordAt, bytes]]:
     samples: list[tuple[RecordAt, bytes]] = []
     share = max(1, _FOREIGN_SAMPLES // max(1, min(len(files), _FOREIGN_FILES)))
     for path in files[:_FOREIGN_FILES]:
-        try:
+        with contextlib.suppress(EngineError):
             records = (item for item in read_lazily(path) if isinstance(item, Record))
             samples += [(RecordAt(path, item.offset), item.data) for item in islice(records, share)]
-        except (EngineError, OSError):
-            continue
     return samples
 
 
