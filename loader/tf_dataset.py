@@ -281,14 +281,13 @@ def _cached(
 
 def _augmented(data: tf.data.Dataset, augment: Augment, seed: int) -> tf.data.Dataset:
     """Returns the dataset with `augment` applied to each image or dict."""
-    seeded = _takes_seed(augment)
 
     def change(element: Any, *seeds: tf.Tensor) -> Any:
         if isinstance(element, tuple):
             return augment(element[0], *seeds), *element[1:]
         return augment(element, *seeds)
 
-    if not seeded:
+    if not _takes_seed(augment):
         return data.map(
             lambda *element: change(element if len(element) > 1 else element[0]),
             num_parallel_calls=tf.data.AUTOTUNE,

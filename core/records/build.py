@@ -25,7 +25,7 @@ _EXTRA, _CONSTANT, _LABEL = FeatureRole.EXTRA, FeatureRole.CONSTANT, FeatureRole
 
 def label_ids(labels: Sequence[str], first_label: int = 0) -> dict[str, int]:
     """Returns class name -> id."""
-    return {name: first_label + i for i, name in enumerate(labels)}
+    return {name: class_id for class_id, name in enumerate(labels, first_label)}
 
 
 def check_labels(ref: ImageRef, layout: Layout, ids: Mapping[str, int]) -> None:
