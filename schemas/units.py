@@ -247,36 +247,6 @@ def parse_color(text: str) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def parse_fraction(text: str) -> float:
-    """Parses a share between 0 and 1.
-
-    Raises:
-      ValueError: If it is not such a share.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number; write 0.01") from None
-    if not 0 <= value <= 1:
-        raise ValueError("must be between 0 and 1")
-    return value
-
-
-def parse_aspect(text: str) -> float:
-    """Parses a ratio of the longer side to the shorter, or 0 for none.
-
-    Raises:
-      ValueError: If it is not a finite number of at least 1, or 0.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number; write 3 or 2.5") from None
-    if value != 0 and not 1 <= value < float("inf"):
-        raise ValueError("must be at least 1, the ratio of a square, or 0 for none")
-    return value
-
-
 def parse_int(text: str, low: int, high: int) -> int:
     """Parses a whole number in [low, high].
 

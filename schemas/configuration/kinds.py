@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from shardwright.schemas import units
@@ -54,28 +54,30 @@ def one_of(*choices: str) -> Kind:
     return Kind(choices=choices)
 
 
-def whole(minimum: int, maximum: int, pattern: str, metavar: str = "N") -> Kind:
-    """Returns the kind of whole numbers between two numbers."""
-    check = partial(units.parse_int, low=minimum, high=maximum)
-    return Kind(metavar, check, pattern, minimum=minimum)
-
-
-def number(minimum: float, maximum: float, metavar: str, advice: str, accepts: Any = None) -> Kind:
+def number(
+    low: float,
+    high: float,
+    pattern: str = Kind.pattern,
+    metavar: str = "N",
+    advice: str = "",
+    zero: bool = False,
+) -> Kind:
     """Returns the kind of numbers between two numbers.
 
     Args:
-      minimum: Smallest number.
-      maximum: Largest number.
+      low: Smallest number.
+      high: Largest number.
+      pattern: Regular expression of the values that a Dataflow template accepts.
       metavar: Placeholder in `--help`.
-      advice: What to write instead of a wrong value.
-      accepts: Type of the argument in Python if it is not a number.
+      advice: What to write instead of a wrong value; empty to name the smallest and the largest whole number.
+      zero: Whether 0 is allowed, too.
     """
 
     def check(value: float) -> None:
-        if not minimum <= value <= maximum:
-            raise ValueError(advice)
+        if not (low <= value <= high or (zero and value == 0)):
+            raise ValueError(advice or f"{value!r} is not a whole number from {low} to {high}")
 
-    return Kind(metavar, check, accepts=accepts, minimum=minimum, advice=advice)
+    return Kind(metavar, check, pattern, minimum=0 if zero else low, advice=advice)
 
 
 def _regex(text: str) -> re.Pattern[str]:
@@ -83,16 +85,6 @@ def _regex(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise ValueError(f"{text!r} is not a regular expression ({error})") from None
-
-
-def _none_or_several(maximum: int, pattern: str, advice: str) -> Kind:
-    """Returns the kind of whole numbers from 0 on without 1, for which there is other advice."""
-
-    def check(value: int) -> None:
-        if units.parse_int(str(value), low=0, high=maximum) == 1:
-            raise ValueError(advice)
-
-    return Kind("N", check, pattern)
 
 
 def _check_label_regex(text: str) -> None:
@@ -165,8 +157,10 @@ SPLITS = Kind(
     str | Mapping[str, Any],
     between="=",
 )
-FOLDS = _none_or_several(MAX_FOLDS, "(0|[2-9]|[12][0-9]|3[0-6])", "write 0, or the number of folds from 2 on")
-COUNT = whole(0, 2**63 - 1, "[0-9]{1,18}")
+FOLDS = number(
+    2, MAX_FOLDS, "(0|[2-9]|[12][0-9]|3[0-6])", advice=f"write 0, or 2 to {MAX_FOLDS} folds", zero=True
+)
+COUNT = number(0, 2**63 - 1, "[0-9]{1,18}")
 SIZE = Kind("SIZE", units.parse_size, _BYTES, str | int)
 SHARDS = Kind(
     "N",
@@ -177,14 +171,16 @@ SHARDS = Kind(
 )
 HOOK = Kind("MODULE:FUNCTION", _check_hook_name, rf"{_WORD}(\.{_WORD})*:{_WORD}")
 RESIZE = Kind("WxH", units.parse_resize, f"{_COUNT}([xX]{_COUNT})?", str | int | Sequence[int])
-PERCENT = whole(1, 100, "([1-9][0-9]?|100)", "Q")
-CHANNELS = _none_or_several(MAX_CHANNELS, "(0|[2-9]|1[0-6])", "choose --color gray for one channel")
-SAMPLE = whole(0, 65535, "(0|[1-9][0-9]{0,4})")
+PERCENT = number(1, 100, "([1-9][0-9]?|100)", "Q")
+_SEVERAL = f"write 0, or 2 to {MAX_CHANNELS} channels, or choose --color gray for one channel"
+CHANNELS = number(2, MAX_CHANNELS, "(0|[2-9]|1[0-6])", advice=_SEVERAL, zero=True)
+SAMPLE = number(0, 65535, "(0|[1-9][0-9]{0,4})")
 COLOR = Kind("COLOR", units.parse_color, "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})")
-PIXELS = whole(1, 2**31 - 1, "([1-9][0-9]{0,8}|1[0-9]{9})")
-SIDE = whole(0, 2**31 - 1, "[0-9]{1,9}")
-ASPECT = Kind("X", units.parse_aspect, r"(0|[1-9][0-9]{0,8}(\.[0-9]{1,9})?)")
-SHARE = Kind("SHARE", units.parse_fraction, r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)")
+PIXELS = number(1, 2**31 - 1, "([1-9][0-9]{0,8}|1[0-9]{9})")
+SIDE = number(0, 2**31 - 1, "[0-9]{1,9}")
+_RATIO = "write a ratio from 1, that of a square, such as 2.5, or 0 for none"
+ASPECT = number(1, 1e9, r"(0|[1-9][0-9]{0,8}(\.[0-9]{1,9})?)", "X", _RATIO, zero=True)
+SHARE = number(0, 1, r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)", "SHARE", "write a share from 0 to 1, such as 0.01")
 BOUNDS = Kind("CODE=NUMBER,...", parse_bounds, _list_of(_BOUND), str | Mapping[str, int], between="=")
 KEYS = Kind("PATTERN|@FILE,...", _check_key_list)
 CODES = Kind("CODE,...", parse_drop, _list_of(_CODE))
@@ -194,7 +190,10 @@ PROSE = Kind("TEXT", any_text, _STATEMENT)
 CREATORS = Kind("NAME;...", parse_creators, f"{_PERSON}(; ?{_PERSON})*")
 URL = Kind("URL", web_address, "https?://[!-.0-~][!-~]*")
 DATE = Kind("DATE", iso_date, "[0-9]{4}-[0-9]{2}-[0-9]{2}")
-VERSIONS = number(0, 1e9, "N", "write the number of versions to keep, such as 5, or 0 for all")
-DAYS = number(0, 1e9, "DAYS", "write a number of days, such as 30")
-MINUTES = number(1, 1e9, "MINUTES", "write a number of minutes from 1 on, such as 60")
-PART = number(0, 1, "FRACTION", "write a share from 0 to 1, such as 0.1 or 1/30", float | str)
+VERSIONS = number(0, 1e9, advice="write the number of versions to keep, such as 5, or 0 for all")
+DAYS = number(0, 1e9, metavar="DAYS", advice="write a number of days, such as 30")
+MINUTES = number(1, 1e9, metavar="MINUTES", advice="write a number of minutes from 1 on, such as 60")
+PART = replace(
+    number(0, 1, metavar="FRACTION", advice="write a share from 0 to 1, such as 0.1 or 1/30"),
+    accepts=float | str,
+)

@@ -90,15 +90,17 @@ def _number(item: Setting, value: Any) -> int | float:
     """Returns a number, which may be written as a fraction such as 1/30 unless it has to be whole."""
     kind: type[int | float] = type(item.default)
     over, _, under = str(value).partition("/") if kind is float else (value, "", "")
-    wrong = f"{value!r} is not a {'' if kind is float else 'whole '}number"
-    if percentage := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(value)):
-        wrong += f"; write {float(percentage[1]) / 100:g}"
+    noun = "number" if kind is float else "whole number"
+    wrong = item.kind.advice or f"{value!r} is not a {noun}"
+    percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(value))
+    if percentage and kind is float:
+        wrong = f"{value!r} is not a number; write {float(percentage[1]) / 100:g}"
     try:
         number = kind(over) / float(under) if under else kind(over)
         if isinstance(value, float) and number != value and value == value:
             raise ValueError
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
-        raise UsageError(f"--{item.name} {value}: {item.kind.advice or wrong}.") from None
+        raise UsageError(f"--{item.name} {value}: {wrong}.") from None
     return number
 
 
