@@ -23,6 +23,7 @@ from shardwright.schemas import __version__, dataset
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import EngineError
+from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import index_file, is_compressed
 from shardwright.schemas.units import counted, is_or_are
@@ -96,6 +97,20 @@ def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, A
     if not isinstance(document, Mapping):
         raise ValueError(f"{file} is not a JSON object")
     return document if document.get("fingerprint") == fingerprint else None
+
+
+def read_findings(directory: str, fingerprint: str) -> ValidationReport | None:
+    """Reads the `findings.json` of a dataset; None if there is none, or if it describes another build.
+
+    Raises:
+      ValueError: If it is damaged, or has words of a later version.
+      EngineError: If the storage failed.
+    """
+    document = read_measured(directory, dataset.FINDINGS_JSON, fingerprint)
+    try:
+        return None if document is None else ValidationReport.from_json(document)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{dataset.FINDINGS_JSON} is damaged: {error!r}") from error
 
 
 def stored_document(directory: str, name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import read_dataset, read_measured, write_result
+from shardwright.core.dataset_files import read_dataset, read_findings, read_measured, write_result
 from shardwright.core.diff import MAX_RECORDS, compare_small, list_pairs
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.versions import located
@@ -33,7 +33,7 @@ from shardwright.schemas.configuration.gates import (
     unmet,
 )
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
-from shardwright.schemas.drift import Changes, Described, Drift, Previous, drift_between, drift_tables
+from shardwright.schemas.drift import Changes, Described, Drift, Pair, Previous, drift_between, drift_tables
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import FindingSummary, Violation
 from shardwright.schemas.image_ref import printable
@@ -185,7 +185,8 @@ def _compared(old: Described, new: Described, beam_options: Any, progress: bool)
     changes = _changes(old, new, beam_options, progress)
     if old.dataset.fingerprint != new.dataset.fingerprint:
         old, new = _with_measurements(old), _with_measurements(new)
-    return _drift(old, new, changes)
+    drift = drift_between(old, new, changes)
+    return replace(drift, datasets=Pair(*(printable(version_name(name)) for name in drift.datasets)))
 
 
 def _changes(old: Described, new: Described, beam_options: Any, progress: bool) -> Changes:
@@ -256,34 +257,20 @@ def _describe(what: str, name: str) -> Described:
             f"{what} {printable(name)} is not a finished dataset, because it has no dataset.json; "
             "check the path, or finish it with convert --resume."
         )
-    described = Described(printable(name), Dataset.from_bytes(data, printable(path)))
-    _drift(described, described, Changes())  # reports damage at once
-    return described._replace(name=name)
-
-
-def _drift(old: Described, new: Described, changes: Changes) -> Drift:
-    try:
-        drift = drift_between(old, new, changes)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        names = " or ".join(dict.fromkeys(printable(one.name) for one in (old, new)))
-        raise UsageError(
-            f"dataset.json or findings.json of {names} is damaged ({error!r}); restore it, or create it "
-            "again."
-        ) from error
-    titles = (printable(version_name(name)) for name in drift.datasets)
-    return replace(drift, datasets=type(drift.datasets)(*titles))
+    return Described(name, Dataset.from_bytes(data, printable(path)))
 
 
 def _with_measurements(described: Described) -> Described:
     """Adds the stored measurements of a dataset if they belong to this build of it."""
-    measurements: list[Mapping[str, Any] | None] = []
-    for file in (FINDINGS_JSON, STATISTICS_JSON):
-        try:
-            measurements.append(read_measured(described.name, file, described.dataset.fingerprint))
-        except ValueError:
-            path = printable(storage.join(described.name, file))
-            raise UsageError(f"{path} is damaged; run shardwright validate again, or remove it.") from None
-    validation, statistics = measurements
+    directory, fingerprint = described.name, described.dataset.fingerprint
+    file = FINDINGS_JSON
+    try:
+        validation = read_findings(directory, fingerprint)
+        file = STATISTICS_JSON
+        statistics = read_measured(directory, file, fingerprint)
+    except ValueError:
+        path = printable(storage.join(directory, file))
+        raise UsageError(f"{path} is damaged; run shardwright validate again, or remove it.") from None
     return described._replace(validation=validation, statistics=statistics)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Outcome
 from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.json_values import from_json, is_finite, to_json
 from shardwright.schemas.plan import settings_json
@@ -198,13 +199,13 @@ class Described(NamedTuple):
     Attributes:
       name: Path of the dataset, as the user wrote it.
       dataset: Its `dataset.json`.
-      validation: Its `findings.json`, if that belongs to this dataset.
+      validation: The report in its `findings.json`, if that belongs to this dataset.
       statistics: Its `statistics.json`, if there is one.
     """
 
     name: str
     dataset: Dataset
-    validation: Mapping[str, Any] | None = None
+    validation: ValidationReport | None = None
     statistics: Mapping[str, Any] | None = None
 
 
@@ -346,9 +347,6 @@ def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
       old: The old dataset.
       new: The new dataset.
       changes: Changes of the images.
-
-    Raises:
-      KeyError, TypeError, ValueError or AttributeError: if a `dataset.json` is damaged.
     """
     both = Pair(old.dataset, new.dataset)
     rates = {code.value: Pair(*(_rate(one, code.value) for one in (old, new))) for code in FindingCode}
@@ -423,8 +421,8 @@ def _rate(described: Described, code: str) -> float | None:
     report = described.validation
     if report is None:
         return None
-    count = int(report["counts"].get(code, 0))
-    depths = {report["mode"], *(check["depth"] for check in report.get("checks", ()))}
+    count = report.counts.get(code, 0)
+    depths = {run.depth for run in (report.run, *report.previous)}
     sought = "quality" in depths or ("full" in depths and code not in QUALITY)
     if not count and (not sought or code in _ASKED_FOR):
         return None

@@ -172,15 +172,10 @@ class ValidationReport:
     files: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
-    def depth(self) -> str:
-        """The depth of the checks: it has the same value as `mode`."""
-        return self.mode
-
-    @property
     def run(self) -> CheckRun:
         """This check, without earlier ones."""
         counts = self.counts if self.found is None else self.found
-        return CheckRun(self.depth, self.time, self.against, counts)
+        return CheckRun(self.mode, self.time, self.against, counts)
 
     def findings_of(self, run: CheckRun) -> list[Finding]:
         """Returns the findings of this check or of an earlier one."""
@@ -248,11 +243,13 @@ class ValidationReport:
     def as_json(self) -> dict[str, Any]:
         """Returns the report as `findings.json` stores it."""
         names = (
-            "dataset", "mode", "depth", "time", "against", "sound", "passed", "fingerprint",
+            "time", "against", "sound", "passed", "fingerprint",
             "shards", "records", "bytes", "errors", "warnings", "notes",
         )  # fmt: skip
         return {
             "format_version": FORMAT_VERSION,
+            "dataset": self.dataset,
+            **dict.fromkeys(("mode", "depth"), self.mode),
             **{name: to_json(getattr(self, name)) for name in names},
             **to_json(self.gates),
             "counts": self.counts,
@@ -261,7 +258,7 @@ class ValidationReport:
                 {
                     "severity": self.gates.severity(finding.code).value,
                     **finding.as_json(),
-                    "depth": finding.depth or self.depth,
+                    "depth": finding.depth or self.mode,
                     "time": finding.time if finding.depth else self.time,
                 }
                 for finding in self.findings
@@ -270,12 +267,16 @@ class ValidationReport:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> ValidationReport:
-        """Reads a stored report."""
+        """Reads a stored report.
+
+        Raises:
+          LookupError, TypeError, ValueError or AttributeError: if it is damaged, or a later version wrote it.
+        """
         report = from_json(ValidationReport, value)
         checks = [from_json(CheckRun, item) for item in value["checks"]]
-        for run in checks:
-            _ = run.check_depth  # raises for another word
-        own = {"depth": report.depth, "time": report.time}
+        for run in (report.run, *checks):
+            _ = run.check_depth, [*map(FindingCode, run.counts)]  # raises for other words
+        own = {"depth": report.mode, "time": report.time}
         return replace(
             report,
             findings=tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections import Counter
@@ -12,7 +13,13 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.commit import ConversionSpec, commit
-from shardwright.core.dataset_files import dataset_name, read_dataset, read_measured, write_text
+from shardwright.core.dataset_files import (
+    dataset_name,
+    read_dataset,
+    read_findings,
+    read_measured,
+    write_text,
+)
 from shardwright.core.rebuild.begin import PreviousState
 from shardwright.core.rebuild.compare import Decision, repaired_shards, scrub_facts
 from shardwright.core.rebuild.task import RebuildTask, stage
@@ -25,7 +32,7 @@ from shardwright.core.versions import is_accepted, read_version_record, write_ve
 from shardwright.schemas import dataset as files
 from shardwright.schemas.codes import CheckDepth, FindingCode, Outcome, Severity
 from shardwright.schemas.configuration.gates import IMAGE_LIMITS, JobGates, check
-from shardwright.schemas.dataset import FINDINGS_JSON, Dataset, pretty_json, with_digest
+from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.drift import Changes, Described, Drift, Kind, drift_between
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding, FindingSummary, ValidationReport, Violation
@@ -178,9 +185,8 @@ def read_accepted(output: str, version: str, dataset: Dataset) -> Accepted:
         record = read_version_record(output, version)
         if not record.accepted:
             return Accepted()
-        document = read_measured(version_path(output, version), FINDINGS_JSON, dataset.fingerprint)
-        report = ValidationReport.from_json(document) if document is not None else None
-    except (UsageError, ValueError, LookupError, TypeError, AttributeError):
+        report = read_findings(version_path(output, version), dataset.fingerprint)
+    except (UsageError, ValueError):
         return Accepted()
     identities: dict[str, set[Hashable]] = {}
     for finding in report.findings if report is not None else ():
@@ -338,15 +344,15 @@ def _write_check_list(
 
 
 def _describe(output: str, version: str, dataset: Dataset) -> Described:
-    """Returns a version with its statistics; damaged statistics are ignored."""
+    """Returns a version with its findings and statistics; damaged ones are ignored."""
     directory = version_path(output, version)
-    documents: list[Mapping[str, Any] | None] = []
-    for file in (files.FINDINGS_JSON, files.STATISTICS_JSON):
-        try:
-            documents.append(read_measured(directory, file, dataset.fingerprint))
-        except ValueError:
-            documents.append(None)
-    return Described(printable(version), dataset, *documents)
+    described = Described(printable(version), dataset)
+    with contextlib.suppress(ValueError):
+        described = described._replace(validation=read_findings(directory, dataset.fingerprint))
+    with contextlib.suppress(ValueError):
+        statistics = read_measured(directory, files.STATISTICS_JSON, dataset.fingerprint)
+        described = described._replace(statistics=statistics)
+    return described
 
 
 def _refused_drift(drift: Drift, gates: JobGates) -> Iterator[Violation]:

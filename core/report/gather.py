@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name, read_dataset, short_names
@@ -36,7 +36,7 @@ from shardwright.core.report.thumbnails import (
     read_thumbnails,
 )
 from shardwright.core.versions import read_version_record
-from shardwright.schemas.codes import QUALITY, CheckDepth, FindingCode, Severity
+from shardwright.schemas.codes import QUALITY, FindingCode
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,
@@ -171,7 +171,7 @@ def _gather(
     left_out: list[str] = []
     when = drawn if validation is not None else _time_written(directory, FINDINGS_JSON)
     if validation is None:
-        validation = _read_json(directory, FINDINGS_JSON, read_report, left_out)
+        validation = _read_json(directory, FINDINGS_JSON, ValidationReport.from_json, left_out)
     if statistics is None:
         statistics = _read_json(directory, STATISTICS_JSON, dict, left_out)
         if statistics is not None and statistics.get("fingerprint") != dataset.fingerprint:
@@ -431,18 +431,6 @@ def count_objects(directory: str, dataset: Dataset) -> ObjectCounts | None:
             images[written] += 1
             lost += sum(left_out)
     return ObjectCounts(images, lost) if images else None
-
-
-def read_report(document: Mapping[str, Any]) -> ValidationReport:
-    """Reads a `findings.json`.
-
-    Raises:
-      LookupError, TypeError, ValueError or AttributeError: if it is damaged, or has codes of a later version.
-    """
-    report = ValidationReport.from_json(document)
-    CheckDepth.of(report.depth)
-    report.number_of(Severity.NOTE)  # knows all codes
-    return report
 
 
 def select_findings(report: ValidationReport | None, fingerprint: str, when: str) -> Checked | None:

@@ -82,7 +82,7 @@ def _render(data: ReportData, amount: Amount) -> str:
         "measures": data.measures,
         "checked": checked,
         "report": checked.report if checked else None,
-        "depth": _DEPTHS.get(checked.report.depth, "") if checked else "",
+        "depth": _DEPTHS.get(checked.report.mode, "") if checked else "",
         "verdict": verdict_of(checked) if checked else None,
         "word": shell_word(data.place or "DIR"),
         "groups": groups,

@@ -16,6 +16,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.diff import DiffResult, diff, print_drift
 from shardwright.schemas.drift import Kind
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import ValidationReport
 
 Capture = pytest.CaptureFixture[str]
 
@@ -121,11 +122,12 @@ def test_statistics_and_findings_are_compared(
     def measured(dataset: Path, name: str, dark: int, mean: float) -> str:
         """Copies a dataset and adds the files of a validation."""
         copy = Path(shutil.copytree(dataset, tmp_path / name))
-        build = {"fingerprint": json.loads((copy / "dataset.json").read_text())["fingerprint"]}
-        findings = {"mode": "quality", "counts": {"DARK": dark} if dark else {}}
+        fingerprint = json.loads((copy / "dataset.json").read_text())["fingerprint"]
+        counts = {"DARK": dark} if dark else {}
+        report = ValidationReport(name, "quality", fingerprint, 3, 60, 1, counts, ())
         statistics = {"total": {"all": {"scores": {"brightness": {"mean": mean}}}}}
-        (copy / "findings.json").write_text(json.dumps(build | findings))
-        (copy / "statistics.json").write_text(json.dumps(build | statistics))
+        (copy / "findings.json").write_text(json.dumps(report.as_json()))
+        (copy / "statistics.json").write_text(json.dumps({"fingerprint": fingerprint} | statistics))
         return str(copy)
 
     old, new = measured(sound_dataset, "a", 0, 100.0), measured(edited, "b", 6, 80.0)
@@ -141,9 +143,10 @@ def test_statistics_and_findings_are_compared(
     document = Path(old, "findings.json")
     document.write_text(json.dumps({"fingerprint": "of another build"}))
     assert diff(old, new).drift.quality["DARK"] == (None, 0.1)
-    document.write_text("{")
-    with pytest.raises(UsageError, match=r"findings.json is damaged; run shardwright validate"):
-        diff(old, new)
+    for damaged in ("{", json.dumps({"fingerprint": found.drift.fingerprints.old})):
+        document.write_text(damaged)
+        with pytest.raises(UsageError, match=r"findings.json is damaged; run shardwright validate"):
+            diff(old, new)
 
 
 def test_wrong_ledgers_are_reported_in_a_sentence(

@@ -14,7 +14,7 @@ from helpers.depths import findings_of
 from helpers.listing import listed
 from PIL import Image
 
-from shardwright.core.report.gather import read_report, select_findings
+from shardwright.core.report.gather import select_findings
 from shardwright.core.report.render import verdict_of
 from shardwright.pipelines import cli
 from shardwright.pipelines.cli import main
@@ -114,7 +114,7 @@ def report_of(depth: CheckDepth, *findings: Finding, time: str = "") -> Validati
 
 
 def verdict(document: dict[str, Any]) -> tuple[str, str]:
-    read = select_findings(read_report(document), FINGERPRINT, "")
+    read = select_findings(ValidationReport.from_json(document), FINGERPRINT, "")
     assert read is not None
     found = verdict_of(read)
     return found.text, found.tone

@@ -11,7 +11,7 @@ from PIL import Image
 
 from helpers import pictures
 from shardwright.core.report.data import ClassSheet, Quarantined, RecordAt, ReportData, Sample, Thumbnail
-from shardwright.core.report.gather import PAIRS, read_report, select_findings, shown_places
+from shardwright.core.report.gather import PAIRS, select_findings, shown_places
 from shardwright.core.report.measures import PictureSize, measure
 from shardwright.schemas.codes import QUALITY, WARNINGS, FindingCode
 from shardwright.schemas.dataset import Dataset, Shard
@@ -114,7 +114,8 @@ def validation_of(per_code: int, codes: tuple[FindingCode, ...], name: str) -> V
         for code in codes
         for number in range(per_code)
     ]
-    return read_report(findings_json("quality", None, {code.value: per_code for code in codes}, findings))
+    counts = {code.value: per_code for code in codes}
+    return ValidationReport.from_json(findings_json("quality", None, counts, findings))
 
 
 def made_up(

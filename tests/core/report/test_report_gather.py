@@ -24,13 +24,13 @@ from PIL import Image, ImageOps
 
 from shardwright.core.report import thumbnails
 from shardwright.core.report.data import Quarantined, RecordAt, RunFacts
-from shardwright.core.report.gather import gather, gather_files, read_report, shown_classes
+from shardwright.core.report.gather import gather, gather_files, shown_classes
 from shardwright.core.report.render import code_groups, render, settings_in_effect, split_text
 from shardwright.core.report.thumbnails import draw_quarantine, read_quarantine
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.drift import Changes, Drift, Pair
-from shardwright.schemas.findings import Violation
+from shardwright.schemas.findings import ValidationReport, Violation
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, VersionState
 
@@ -53,7 +53,7 @@ def test_every_class_has_pictures_and_the_ledger_is_shown(sound_dataset: Path) -
             assert max(picture.width, picture.height) <= 128
     assert data.records == dataset.all_records
     assert data.measures.sampled == sum(len(sheet.samples) for sheet in data.sheets)
-    assert data.checked is not None and data.checked.report.depth == "frames"
+    assert data.checked is not None and data.checked.report.mode == "frames"
     assert not data.measures.all_images and not data.left_out
 
 
@@ -152,7 +152,7 @@ def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path)
     place = {"shard": name, "record": 0, "offset": 0, "key": None}
     finding = {"code": "SIZE_MISMATCH", "message": "small", **place}
     validation = findings_json("full", None, {"SIZE_MISMATCH": 1}, [finding])
-    report = read_report(validation)
+    report = ValidationReport.from_json(validation)
     data = gather_files("some/*.tfrecord", [*files, "/gone.tfrecord"], validation=report)
     assert data.checked is not None and data.checked.image_findings["SIZE_MISMATCH"]
     assert data.pictures[RecordAt(name, 0)].jpeg

@@ -33,6 +33,7 @@ from shardwright.schemas.drift import (
     numbers_in,
 )
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.layouts import LAYOUTS
 
 distances = late("scipy.spatial.distance")
@@ -145,7 +146,7 @@ def test_classes_are_compared_by_name_not_by_id(described: Described) -> None:
 
 def test_findings_are_compared_only_if_a_check_looked_for_them(described: Described) -> None:
     def validated(mode: str, **counts: int) -> Described:
-        return described._replace(validation={"mode": mode, "counts": counts})
+        return described._replace(validation=ValidationReport("old", mode, "f", 2, 61, 1, counts, ()))
 
     def quality(old: Described, new: Described) -> Any:
         return drift_between(old, new, Changes()).quality

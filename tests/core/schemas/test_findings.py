@@ -159,7 +159,7 @@ def after(report: ValidationReport, *earlier: ValidationReport) -> ValidationRep
 def known(report: ValidationReport) -> dict[str, tuple[str, int]]:
     """Returns code -> (depth of the check that found it, hour)."""
     return {
-        one.code.value: (one.depth or report.depth, int((one.time or report.time)[11:13]))
+        one.code.value: (one.depth or report.mode, int((one.time or report.time)[11:13]))
         for one in report.findings
     }
 
