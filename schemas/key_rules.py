@@ -53,15 +53,11 @@ class KeyList:
     def _regexes(self) -> Mapping[str, re.Pattern[str]]:
         return {pattern: re.compile(pattern_regex(pattern), re.DOTALL) for pattern in self.patterns}
 
-    @cached_property
-    def _regex(self) -> re.Pattern[str] | None:
-        return re.compile("|".join(map(pattern_regex, self.patterns)), re.DOTALL) if self.patterns else None
-
     def has_key(self, key: str) -> bool:
         """Returns whether the list contains a key, or a pattern that matches it."""
         if key in self.keys or key in self._respelled:
             return True
-        return self._regex is not None and self._regex.fullmatch(key) is not None
+        return any(regex.fullmatch(key) for regex in self._regexes.values())
 
     def entries_of(self, key: str) -> Iterator[str]:
         """Yields the lines and patterns that match a key."""
