@@ -414,9 +414,7 @@ def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> 
       width: Width of the terminal; None for no limit. Keys are never cut.
       taken: Number of characters before it in the line.
     """
-    record = "" if finding.record is None else f"record {finding.record}"
-    offset = "" if finding.offset is None else f"byte {finding.offset}"
-    where = ", ".join(filter(None, (finding.shard, record, offset)))
+    where = finding.place
     name, rest = (finding.key, f" [{where}]" if where else "") if finding.key else (where, "")
     name = one_line(name)
     text = one_line(finding.sentence + rest)

@@ -163,7 +163,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     from shardwright.transforms.building_blocks import added_findings, added_statistics
     from shardwright.transforms.validate import ValidateShards
 
-    target, depth, directory = request.target, CheckDepth.of(request.mode), request.target.directory
+    target, depth, directory = request.target, CheckDepth[request.mode.upper()], request.target.directory
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes
     tasks = begin | "ListShards" >> beam.FlatMap(lambda _: list_tasks(target)).with_output_types(
         ShardTask

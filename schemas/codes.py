@@ -334,21 +334,9 @@ class CheckDepth(IntEnum):
         return self.name.lower()
 
     @staticmethod
-    def of(word: str) -> CheckDepth:
-        """Returns the depth for a stored word.
-
-        Raises:
-          ValueError: If there is no such depth.
-        """
-        try:
-            return CheckDepth[word.upper()]
-        except KeyError:
-            raise ValueError(f"there is no depth {word!r}") from None
-
-    @staticmethod
     def of_verification(verify: str) -> CheckDepth:
         """Returns the depth for a value of `--verify`, where `fast` checks only frames, not records."""
-        return CheckDepth.FRAMES if verify == "fast" else CheckDepth.of(verify)
+        return CheckDepth.FRAMES if verify == "fast" else CheckDepth[verify.upper()]
 
 
 def time_in_words(time: str) -> str:

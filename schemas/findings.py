@@ -74,6 +74,13 @@ class Finding:
     score: float | None = None
 
     @property
+    def place(self) -> str:
+        """The shard, the record and the byte, those that are known."""
+        record = "" if self.record is None else f"record {self.record}"
+        offset = "" if self.offset is None else f"byte {self.offset}"
+        return ", ".join(filter(None, (self.shard, record, offset)))
+
+    @property
     def sentence(self) -> str:
         """The message, which names another image by its key instead of its place."""
         if self.other is None or self.other.key is None:
@@ -131,7 +138,7 @@ class CheckRun:
     @property
     def check_depth(self) -> CheckDepth:
         """How deep the check looked."""
-        return CheckDepth.of(self.depth)
+        return CheckDepth[self.depth.upper()]
 
 
 @dataclass(frozen=True)

@@ -71,14 +71,7 @@ def _case(
 
 
 def _line(finding: Finding) -> str:
-    place = [finding.shard or ""]
-    if finding.record is not None:
-        place.append(f"record {finding.record}")
-    if finding.offset is not None:
-        place.append(f"byte {finding.offset}")
-    if finding.key:
-        place.append(finding.key)
-    where = ", ".join(part for part in place if part)
+    where = ", ".join(filter(None, (finding.place, finding.key)))
     return f"{where}: {finding.message}" if where else finding.message
 
 

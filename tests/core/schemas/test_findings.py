@@ -184,7 +184,7 @@ def test_a_deep_check_without_findings_is_kept_too() -> None:
 
 @pytest.mark.parametrize("depth", ["quality", "full", "fast", "frames", "none"])
 def test_a_check_as_deep_replaces_everything(depth: str) -> None:
-    every = [found(code) for code in sorted(sought(CheckDepth.of(depth)))]
+    every = [found(code) for code in sorted(sought(CheckDepth[depth.upper()]))]
     report = after(check(depth, 9), check(depth, 7, *every))
     assert (report.counts, report.previous) == ({}, ())
 
