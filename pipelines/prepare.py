@@ -24,7 +24,7 @@ from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.rules import Rules, make_rules
+from shardwright.core.sources.rules import make_rules
 from shardwright.core.sources.source import Context
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import given_names
@@ -34,11 +34,10 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import Workers, is_dataflow, run_pipeline
 from shardwright.schemas import __version__
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
-from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
+from shardwright.schemas.labels import check_carried, parse_class_names
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import Plan
 
@@ -79,8 +78,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
     first_number = 0
     if settings.class_names and stores_classes:
         text = storage.read_text("--class_names", settings.class_names, "a class name on each line")
-        class_names = parse_class_names(text, settings.class_names, first_label)
-        first_number = first_number_of(text)
+        class_names, first_number = parse_class_names(text, settings.class_names, first_label)
     if class_names and carried:
         check_carried(class_names, carried.labels, first_label, settings.class_names, plan_from)
     inputs = check_inputs(settings, settings.output if with_output else None)
@@ -392,21 +390,20 @@ def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -
       beam_options: Beam's options.
       workers: The processes and threads of the run.
     """
+    settings, rules = request.settings, request.rules
+    listing: dict[str, str | int] = {
+        name: printable(getattr(settings, name)) for name in UNSTORED if getattr(settings, name)
+    }
+    if rules.names:
+        listing[FIRST_NUMBER] = rules.first_number
+    if settings.confine:
+        listing[CONFINE] = "true"
     return {
         **launch_facts(beam_options),
         "workers": {**asdict(workers), "text": str(workers)},
-        "input": [printable(item) for item in request.settings.input],
+        "input": [printable(item) for item in settings.input],
         "detected_as": [item.detected_as for item in request.inputs],
-        "listing": unstored_settings(request.settings, request.rules),
-        **({"lists": dict(request.rules.files)} if request.rules.files else {}),
+        "listing": listing,
+        **({"lists": dict(rules.files)} if rules.files else {}),
         "launcher": platform.node(),
     }
-
-
-def unstored_settings(settings: ConvertSettings, rules: Rules) -> dict[str, str | int]:
-    """Returns the settings by which a source was listed and that `dataset.json` does not store."""
-    printed_settings = {name: printable(getattr(settings, name)) for name in UNSTORED}
-    more: dict[str, str | int] = {FIRST_NUMBER: rules.first_number} if rules.names else {}
-    if settings.confine:
-        more[CONFINE] = "true"
-    return {name: value for name, value in printed_settings.items() if value} | more

@@ -222,15 +222,7 @@ def check_numbering(seen: Container[str], names: Sequence[str], first_label: int
     )
 
 
-def first_number_of(text: str) -> int:
-    """Returns the number of the first name of a `--class_names` file: from `id:name` lines, else 0."""
-    names = lines_of(text)
-    if names and all(re.match(r"[0-9]+:", name) for name in names):
-        return int(names[0].split(":", 1)[0])
-    return 0
-
-
-def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, ...]:
+def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[tuple[str, ...], int]:
     """Reads a `--class_names` file: one name per line, in the order of ids, or `id:name` lines.
 
     `id:name` lines may skip ids, as COCO does. The result has an empty name for each skipped id.
@@ -240,10 +232,13 @@ def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, 
       path: The file, as the messages name it.
       first_label: Id of the first class; ids may begin there or at 0.
 
+    Returns:
+      The names, and the number of the first one in the file: its id, or 0 without ids.
+
     Raises:
       UsageError: If a name is empty or occurs twice, or ids do not ascend from the first one.
     """
-    names = lines_of(text)
+    names, begin = lines_of(text), 0
     if names and all(re.match(r"[0-9]+:", name) for name in names):
         pairs = [name.split(":", 1) for name in names]
         ids = [int(number) for number, _ in pairs]
@@ -264,4 +259,4 @@ def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, 
     twice = [name for name, count in Counter(filter(None, names)).items() if count > 1]
     if twice:
         raise UsageError(f"--class_names {path}: {twice[0]!r} occurs twice; remove one of them.")
-    return tuple(names)
+    return tuple(names), begin

@@ -27,7 +27,7 @@ from shardwright.schemas.annotations import (
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.labels import check_numbering, first_number_of
+from shardwright.schemas.labels import check_numbering, parse_class_names
 
 RULES = Rules(rename={"kitten": "cat"}, keep=frozenset({"cat"}), class_needed=False)
 
@@ -114,8 +114,9 @@ class TestNumbers:
 
     def test_files_may_count_from_one(self) -> None:
         assert self._label(self._rules("cat", "dog", first=1), "1") == "cat"
-        assert first_number_of("1:cat\n2:dog\n") == 1 and first_number_of("0:cat\n1:dog\n") == 0
-        assert first_number_of("cat\n12:30\n") == 0 == first_number_of("")
+        assert parse_class_names("1:cat\n2:dog\n", "f", first_label=1) == (("cat", "dog"), 1)
+        assert parse_class_names("0:cat\n1:dog\n", "f", first_label=1) == (("cat", "dog"), 0)
+        assert parse_class_names("cat\n12:30\n", "f") == (("cat", "12:30"), 0)
 
     def test_other_rules_apply_after_the_names(self, tmp_path: Path) -> None:
         keep = tmp_path / "keep.txt"
