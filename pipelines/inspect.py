@@ -33,7 +33,7 @@ from shardwright.pipelines import log, run
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
-from shardwright.pipelines.results import ledger_rows, print_ledger, sizes_of_splits
+from shardwright.pipelines.results import print_ledger, sizes_of_splits
 from shardwright.pipelines.tables import as_text, console, print_table
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard
@@ -135,32 +135,29 @@ def _describe_dataset(dataset: Dataset, where: str) -> dict[str, Any]:
     try:
         # The default image format depends on --resize.
         defaults = replace(ConvertSettings(), resize=str(dataset.plan.settings.get("resize", ""))).identity()
-        defaults["resize"] = ""
-        ledger_rows(dataset.ledger)
-        for reasons in dataset.ledger["reasons"].values():
-            dict(reasons)
-        return {
-            "name": dataset.name,
-            "layout": dataset.layout,
-            "fingerprint": dataset.fingerprint,
-            "provenance": dataset.provenance.as_json(),
-            "settings": dict(dataset.plan.settings),
-            "changed_settings": {
-                name: value for name, value in dataset.plan.settings.items() if defaults.get(name) != value
-            },
-            "versions": dict(dataset.versions),
-            "splits": sizes_of_splits(dataset),
-            "ledger": dict(dataset.ledger),
-            "first_label": dataset.first_label,
-            "labels": list(dataset.labels),
-            "unused_ids": list(dataset.plan.unused_ids),
-            "class_counts": {name: dict(counts) for name, counts in by_split(dataset.class_counts).items()},
-            **({"dtypes": dict(dataset.dtypes)} if dataset.dtypes else {}),
-        }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except ValueError as error:
         raise UsageError(
             f"{printable(where)} is damaged ({error!r}); restore it or convert again."
         ) from error
+    defaults["resize"] = ""
+    return {
+        "name": dataset.name,
+        "layout": dataset.layout,
+        "fingerprint": dataset.fingerprint,
+        "provenance": dataset.provenance.as_json(),
+        "settings": dict(dataset.plan.settings),
+        "changed_settings": {
+            name: value for name, value in dataset.plan.settings.items() if defaults.get(name) != value
+        },
+        "versions": dict(dataset.versions),
+        "splits": sizes_of_splits(dataset),
+        "ledger": dict(dataset.ledger),
+        "first_label": dataset.first_label,
+        "labels": list(dataset.labels),
+        "unused_ids": list(dataset.plan.unused_ids),
+        "class_counts": {name: dict(counts) for name, counts in by_split(dataset.class_counts).items()},
+        **({"dtypes": dict(dataset.dtypes)} if dataset.dtypes else {}),
+    }
 
 
 class _ReadShard(NamedTuple):

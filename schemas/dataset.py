@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from shardwright.schemas.codes import Outcome
-from shardwright.schemas.errors import UsageError, json_place
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec, Layout, layout_by_name
 from shardwright.schemas.plain_text import escape_controls
@@ -69,7 +69,8 @@ class Shard:
     sha256: str
 
 
-class _Totals(NamedTuple):
+@dataclass(frozen=True)
+class _Totals:
     """The totals in `Dataset.ledger`, and in each of its splits."""
 
     listed: int
@@ -79,8 +80,9 @@ class _Totals(NamedTuple):
     deduplicated: int
 
 
-class _Parts(NamedTuple):
-    """The other fields of `Dataset.ledger`."""
+@dataclass(frozen=True)
+class _Ledger(_Totals):
+    """The fields of `Dataset.ledger`."""
 
     splits: Mapping[str, _Totals]
     reasons: Mapping[str, Mapping[str, int]]
@@ -254,9 +256,10 @@ class Dataset:
         try:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise UsageError(
-                f"{where} is not JSON{json_place(error)}; restore it or convert again."
-            ) from None
+            place = ""
+            if isinstance(error, json.JSONDecodeError):
+                place = f" (line {error.lineno}, column {error.colno})"
+            raise UsageError(f"{where} is not JSON{place}; restore it or convert again.") from None
         return Dataset.from_json(document, where)
 
     @staticmethod
@@ -283,8 +286,7 @@ class Dataset:
                             "or convert again."
                         )
             splits = {split: content["shards"] for split, content in by_split(value["splits"]).items()}
-            for kind in (_Totals, _Parts):
-                from_json(kind, value["ledger"])  # finds damage
+            from_json(_Ledger, value["ledger"])  # finds damage
             return from_json(Dataset, {**value, "splits": splits})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error
