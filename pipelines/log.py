@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import printable
@@ -28,25 +28,13 @@ FORMAT = "shardwright-result"
 VERSION = 1
 
 
-class Message(NamedTuple):
-    """A note or a warning of a command.
-
-    Attributes:
-      level: `note` or `warning`.
-      message: One sentence.
-    """
-
-    level: str
-    message: str
-
-
 @dataclass
 class _Log:
     """How this process writes messages; the notes and warnings of the command so far, if one runs."""
 
     is_json: bool = False
     is_quiet: bool = False
-    messages: list[Message] | None = None
+    messages: list[dict[str, str]] | None = None
     on_end: Callable[[str, int], None] | None = None
 
 
@@ -141,7 +129,7 @@ def traceback(text: str) -> None:
 
 def _remember(level: str, message: str) -> None:
     if LOG.messages is not None:
-        LOG.messages.append(Message(level, printable(message)))
+        LOG.messages.append({"level": level, "message": printable(message)})
 
 
 def _write(level: str, message: str, text: str, facts: dict[str, Any]) -> None:
@@ -177,7 +165,7 @@ def print_result(
         "command": command,
         "exit_code": int(exit_code),
         "error": printable(error) or None,
-        "messages": [message._asdict() for message in LOG.messages or ()],
+        "messages": LOG.messages or [],
     }
     if common.keys() & fields.keys():
         raise ValueError(f"{sorted(common.keys() & fields.keys())[0]!r} is a field of all commands")

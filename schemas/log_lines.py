@@ -126,7 +126,7 @@ def dumps(facts: Mapping[str, Any]) -> str:
 def plain_value(value: Any) -> Any:
     """Returns any value as a JSON value; numbers that JSON cannot express become null."""
     if isinstance(value, Mapping):
-        return {without_secrets(_sound(str(key))): plain_value(item) for key, item in value.items()}
+        return {without_secrets(printable(str(key))): plain_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain_value(item) for item in (sorted(value, key=str) if isinstance(value, Set) else value)]
     if isinstance(value, bool) or value is None:
@@ -135,12 +135,7 @@ def plain_value(value: Any) -> Any:
         return int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    return without_secrets(_sound(str(value)))
-
-
-def _sound(text: str) -> str:
-    """Returns a text that can be encoded as UTF-8."""
-    return printable(text).encode("utf-8", "replace").decode()
+    return without_secrets(printable(str(value)))
 
 
 def without_secrets(text: str) -> str:
@@ -152,4 +147,4 @@ def without_secrets(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Returns a text as one line without control characters and without secrets in web addresses."""
-    return escape_controls(without_secrets(_sound(text)))
+    return escape_controls(without_secrets(printable(text)))
