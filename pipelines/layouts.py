@@ -92,8 +92,7 @@ def _what(spec: FeatureSpec, layout: Layout) -> str:
     if spec.fill is None:
         return "unknown"
     if spec.fill is FeatureRole.EXTRA:
-        names = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in spec.value]
-        of = f", one of {', '.join(map(str, names))}" if names else ""
+        of = f", one of {', '.join(spec.value)}" if spec.value else ""
         return f"the source's column {spec.column or spec.name} ({spec.value_type or spec.type.value}{of})"
     if spec.fill is FeatureRole.CONSTANT:
         return f"always {', '.join(_value(value) for value in spec.value)}"

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -272,7 +272,9 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
     if target.directory and _lies_in(output, target.directory):
         raise UsageError(f"--output {place} is inside the dataset; choose another place.")
     files = files_of_output(output, holder)
-    if not files or _is_unfinished(target, output, files):
+    # An unfinished salvage of the same dataset is repeated.
+    mark = stored_document(output, _MARK) if _MARK in files and DATASET_JSON not in files else None
+    if not files or mark == {"dataset": printable(target.name)}:
         return
     raise UsageError(f"--output {place} is not empty; choose another place.")
 
@@ -284,13 +286,6 @@ def _lies_in(path: str, directory: str) -> bool:
         return f"{path.rstrip('/')}/".startswith(f"{directory.rstrip('/')}/")
     inner, outer = os.path.realpath(path), os.path.realpath(directory)
     return os.path.commonpath((inner, outer)) == outer
-
-
-def _is_unfinished(target: Target, output: str, files: Sequence[str]) -> bool:
-    """Returns whether an output contains an unfinished salvage of the same dataset, which is repeated."""
-    if _MARK not in files or DATASET_JSON in files:
-        return False
-    return stored_document(output, _MARK) == {"dataset": printable(target.name)}
 
 
 def print_salvage_summary(result: SalvageResult) -> None:

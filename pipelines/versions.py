@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.results import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.dataset import DATASET_JSON, DIGEST
+from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
@@ -35,8 +34,6 @@ from shardwright.schemas.version import (
 
 HELP = "Lists the versions of a dataset, the newest first."
 EXAMPLE = "shardwright versions pets/ --pin 20261121T020000Z"
-#: Fields of `version.json` that the list leaves out.
-_UNLISTED = ("format_version", "files", DIGEST)
 _FINGERPRINT_DIGITS = 12
 #: Columns that are left out on a narrow terminal, the first one first.
 _DISPENSABLE = ("fingerprint", "published (UTC)", "bytes", "records")
@@ -70,8 +67,7 @@ class VersionsResult(NamedTuple):
         }
 
     def _row(self, record: VersionRecord) -> dict[str, Any]:
-        stored = json.loads(record.dumps())
-        row = {name: value for name, value in stored.items() if name not in _UNLISTED}
+        row = {name: value for name, value in record.as_json().items() if name != "files"}
         problem = {"problem": record.problem} if record.problem else {}
         return {**row, "latest": record.version == self.latest, "pinned": record.pinned, **problem}
 

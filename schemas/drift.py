@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Outcome
@@ -434,12 +435,7 @@ def numbers_in(document: Any) -> dict[str, float]:
 
     Omits numbers of single classes and of long lists.
     """
-    numbers: dict[str, float] = {}
-    for name, value in _leaves(document, ""):
-        if len(numbers) >= _MAX_NUMBERS:
-            break
-        numbers[name] = value
-    return numbers
+    return dict(islice(_leaves(document, ""), _MAX_NUMBERS))
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, float]]:

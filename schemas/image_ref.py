@@ -136,14 +136,12 @@ def encode_refs(refs: Iterable[ImageRef]) -> EncodedRefs:
         return b""
     keys, uris, *others = columns
     places = [uri.removesuffix(key) if uri.endswith(key) else [uri] for key, uri in zip(keys, uris)]
-    packed = [keys, *(column[:1] if _is_constant(column) else column for column in (places, *others))]
+    packed: list[Sequence[object]] = [keys]
+    for column in (places, *others):
+        packed.append(column[:1] if column.count(column[0]) == len(column) else column)
     # ASCII escapes would join surrogates that do not belong to one character.
     text = json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
     return zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
-
-
-def _is_constant(column: Sequence[object]) -> bool:
-    return column.count(column[0]) == len(column)
 
 
 def decode_refs(batch: EncodedRefs) -> Iterator[ImageRef]:

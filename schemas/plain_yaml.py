@@ -110,8 +110,6 @@ def load_plain_yaml(text: str, as_texts: bool = False) -> Any:
         line_start = before.rfind("\n") + 1
         mark = yaml.Mark("", error.position, before.count("\n"), len(before) - line_start, None, 0)
         raise NotPlain(f"remove the control character {text[error.position]!r}", mark) from None
-    except yaml.YAMLError as error:
-        raise NotPlain(f"it is not YAML: {_sentence(str(error))}") from None
     except RecursionError:
         raise NotPlain("it is nested too deeply; make it flatter") from None
 

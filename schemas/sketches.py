@@ -66,14 +66,6 @@ def _scaled(mantissa: float, exponent: int) -> float:
         return sys.float_info.max
 
 
-def fixed_point(value: float, bits: int) -> int:
-    """Returns a finite number as a multiple of 2^-bits, rounded down."""
-    if isinstance(value, int):
-        return value << bits
-    numerator, denominator = value.as_integer_ratio()
-    return (numerator << bits) // denominator
-
-
 def square_root(numerator: int, denominator: int) -> float:
     """Returns the square root of a fraction of integers of any size; 0 for a negative fraction."""
     if numerator <= 0:
@@ -146,7 +138,10 @@ class Moments:
         """Adds a finite number; it is an integer if `bits` is 0."""
         if self.bits:
             value = float(value) + 0.0  # this removes other types of numbers, and -0.0
-        fixed = value if type(value) is int else fixed_point(value, self.bits)
+            numerator, denominator = value.as_integer_ratio()
+            fixed = (numerator << self.bits) // denominator
+        else:
+            fixed = int(value)
         self.count += 1
         self.total += fixed
         self.squares += fixed * fixed

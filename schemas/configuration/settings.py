@@ -414,13 +414,13 @@ class ConvertSettings:
                 "--overwrite starts again and --resume continues an interrupted run, even one with "
                 "--overwrite; leave one of them out."
             )
-        if self.shards and isinstance(units.parse_shards(self.shards), dict):
-            unknown = set(units.parse_shards(self.shards)) - set(self.parsed_splits)  # type: ignore[arg-type]
-            if unknown and self.splits != "train=1":
-                raise UsageError(
-                    f"--shards {self.shards}: there is no split {sorted(unknown)[0]!r}; "
-                    f"--splits names {', '.join(self.parsed_splits)}."
-                )
+        shards = units.parse_shards(self.shards) if self.shards else 0
+        unknown = sorted(shards.keys() - self.parsed_splits.keys()) if isinstance(shards, dict) else ()
+        if unknown and self.splits != "train=1":
+            raise UsageError(
+                f"--shards {self.shards}: there is no split {unknown[0]!r}; "
+                f"--splits names {', '.join(self.parsed_splits)}."
+            )
         self._check_split_mode()
         self._check_pixels()
 
@@ -514,14 +514,13 @@ class ConvertSettings:
                 f"scaled to 8 bits; add --depth keep{', or leave dtype out' if stored == 'uint8' else ''}."
             )
         tensors = [spec.name for spec in self.record_layout.features if spec.holds_pixels]
+        option = f"--channels {self.channels}" if self.channels else "--depth keep"
         if tensors and self.states_dtype:
-            option = f"--channels {self.channels}" if self.channels else "--depth keep"
             raise UsageError(
                 f"--layout {self.record_layout.name}: its feature {tensors[0]!r} is a tensor of type uint8; "
                 f"store the pixels without `tensor: true`, or leave {option} out."
             )
         if self.map and self.states_dtype:
-            option = f"--channels {self.channels}" if self.channels else "--depth keep"
             raise UsageError(
                 f"--map {self.map} receives pictures with 8 bits per channel, gray or RGB; leave {option} "
                 "out, or leave --map out."
