@@ -79,7 +79,6 @@ class Picture(NamedTuple):
       format: Format detected from the bytes: jpg, png, webp, raw, ...
       width: Width in pixels.
       height: Height in pixels.
-      channels: Number of channels, 1 to 16.
       boxes: Width and height of each object's box, as shares of the picture's width and height.
       source: sha256 of the source picture, if the record states it.
       quality: Measurements of the pixels; None if they were not decoded.
@@ -95,7 +94,6 @@ class Picture(NamedTuple):
     format: str
     width: int
     height: int
-    channels: int
     boxes: tuple[tuple[float, float], ...] = ()
     source: str | None = None
     quality: ImageQuality | None = None

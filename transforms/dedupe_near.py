@@ -80,7 +80,7 @@ def _fingerprint_sources(
 def picture_of(batch: str, place: int, key: str, seen: Fingerprint) -> Picture:
     """Returns the picture of an image by its place in a batch; only its bands are shared with others."""
     quality = ImageQuality((), (), seen.pixels, b"", seen.hash, seen.patch)
-    return Picture(batch, place, seen.pixels, key, "", (), 0, "", 0, 0, 0, quality=quality)
+    return Picture(batch, place, seen.pixels, key, "", (), 0, "", 0, 0, quality=quality)
 
 
 def link_similar(bucket: tuple[Bucket, Iterable[bytes]]) -> Iterator[list[tuple[Ranked, Ranked]]]:

@@ -70,7 +70,6 @@ class Seen(NamedTuple):
       image: Decoded image as it is displayed, possibly reduced. None if it could not be decoded.
       format: Format detected from the bytes: jpg, png, webp, raw, ...
       size: Width and height of the stored image in pixels.
-      channels: Number of its channels.
       samples: Stored samples without transparency, HxWxC. None unless the full pixels are needed and the
         record states the type of its samples.
     """
@@ -79,7 +78,6 @@ class Seen(NamedTuple):
     image: Image.Image | None
     format: str
     size: tuple[int, int] = (0, 0)
-    channels: int = 0
     samples: npt.NDArray[Any] | None = None
 
 
@@ -132,7 +130,7 @@ def check_image(
     size = size if reduced else image.size
     truth = (size[1], size[0], channels_of(image))
     problems += _declaration_problems(truth, declared, "uint8" if name in _STORED else None)
-    return Seen(problems, image, name, size, channels=truth[2], samples=samples)
+    return Seen(problems, image, name, size, samples=samples)
 
 
 def _declaration_problems(
@@ -187,7 +185,6 @@ def _check_deep(
         problems=problems,
         image=image,
         size=(width, height),
-        channels=channels,
         samples=colors if whole else None,
     )
 
@@ -207,11 +204,11 @@ def _check_bare(
     problems = list(_check_colorspace(channels, declared))
     if declared.dtype is None:
         image = Image.frombytes(_MODES[channels], (width, height), encoded)
-        return Seen(problems, image, "raw", image.size, channels=channels)
+        return Seen(problems, image, "raw", image.size)
     reserve(math.prod(sides) * _BARE_BYTES)
     samples = decode_raw(encoded, dtype.name, sides)
     picture = displayed(samples if whole else samples[:1, :1])  # nobody looks at a part
-    return Seen(problems, picture, "raw", (width, height), channels, samples if whole else None)
+    return Seen(problems, picture, "raw", (width, height), samples if whole else None)
 
 
 def _check_colorspace(channels: int, declared: DeclaredImage) -> Sequence[Problem]:

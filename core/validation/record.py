@@ -285,7 +285,6 @@ class RecordChecker:
             format=seen.format,
             width=seen.size[0],
             height=seen.size[1],
-            channels=seen.channels,
             boxes=box_sizes(values),
             source=sha256,
             quality=quality,

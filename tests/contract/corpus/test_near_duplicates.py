@@ -30,7 +30,7 @@ def _found(paths: list[Path]) -> list[tuple[Path, Path]]:
         image = Image.open(path)
         if image.width * image.height <= _MAX_PIXELS:
             picture = Picture(
-                str(path), 0, 0, None, "", (), 0, "", *image.size, 3, quality=measure_quality(image)
+                str(path), 0, 0, None, "", (), 0, "", *image.size, quality=measure_quality(image)
             )
             pictures.append(picture)
     findings = find_duplicates(pictures, 64)

@@ -56,9 +56,7 @@ def _looks(pixels: np.ndarray, scores: tuple[float, ...] = ()) -> ImageQuality:
 def _picture(split: str = "train", labels: tuple[str, ...] = ("birds",), looks: ImageQuality | None = None,
              boxes: Sequence[tuple[float, float]] = (), size: tuple[int, int] = (4, 2),
              data: int = 100) -> Picture:  # fmt: skip
-    return Picture(
-        "shard", 0, 0, None, split, labels, data, "jpg", *size, 3, boxes=tuple(boxes), quality=looks
-    )
+    return Picture("shard", 0, 0, None, split, labels, data, "jpg", *size, boxes=tuple(boxes), quality=looks)
 
 
 _TYPES = st.sampled_from(["uint8", "uint16", "float32"])

@@ -20,7 +20,7 @@ from shardwright.core.validation.outliers import (
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.pictures import Picture
 
-BASE = Picture("s", 0, 0, None, "train", (), 1, "jpg", 1, 1, 3)
+BASE = Picture("s", 0, 0, None, "train", (), 1, "jpg", 1, 1)
 
 
 def found(splits: dict[str, dict[str, int]], labels: tuple[str, ...] = ()) -> list[tuple[str, str]]:

@@ -56,7 +56,7 @@ def picture(
 ) -> Picture:
     file, key = f"{split}-0", f"key {number}"
     return Picture(
-        file, number, number * 100, key, split, tuple(labels), 1, "jpg", 1, 1, 3, source=source, quality=of
+        file, number, number * 100, key, split, tuple(labels), 1, "jpg", 1, 1, source=source, quality=of
     )
 
 
