@@ -34,7 +34,7 @@ from shardwright.schemas.configuration.gates import (
 )
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
 from shardwright.schemas.drift import Changes, Described, Drift, Pair, Previous, drift_between, drift_tables
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, as_sentence
 from shardwright.schemas.findings import FindingSummary, Violation
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_yaml import WrongValue
@@ -222,8 +222,7 @@ def _gates(thresholds: Thresholds | Mapping[str, Any] | str | None) -> JobGates 
     try:
         return gates_from(thresholds)
     except WrongValue as error:
-        text = str(error)
-        raise UsageError(f"thresholds: {text}" + ("" if text.endswith("?") else ".")) from None
+        raise UsageError(as_sentence(f"thresholds: {error}")) from None
 
 
 def _violations(gates: JobGates, drift: Drift, dataset: Dataset) -> tuple[Violation, ...]:

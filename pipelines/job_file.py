@@ -37,7 +37,7 @@ from shardwright.schemas.configuration.settings import (
 )
 from shardwright.schemas.configuration.settings_values import is_on, settings_from, settings_over
 from shardwright.schemas.configuration.typed_yaml import FileModel
-from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.errors import UsageError, as_sentence, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_yaml import (
     NotPlain,
@@ -255,8 +255,7 @@ def _lines(document: _Document, settings: Mapping[str, Any]) -> dict[str, int]:
 
 def _wrong(path: str, message: str, line: int = 0, column: int = 0) -> UsageError:
     where = (f", line {line}" if line else "") + (f", column {column}" if column else "")
-    end = "" if message.endswith(("?", ".")) else "."
-    return UsageError(f"--job {printable(path)}{where}: {message}{end}")
+    return UsageError(as_sentence(f"--job {printable(path)}{where}: {message}"))
 
 
 def _read(path: str) -> _Document:
@@ -323,9 +322,9 @@ def _settings(
     kept = [name for name in settings_over(dict.fromkeys(names), given) if name not in given]
     result: dict[str, Any] = {}
     for name in kept:
-        text = _as_written(known[name], document.values[name], document.texts[name])
+        text = document.texts[name]  # as the command line would give it, where `no` and `010` are texts
         with document.saying_where():
-            _check_plain(document.texts[name], name)
+            _check_plain(text, name)
             value = expanded(text, variables, name)
             try:
                 result[name] = checked_value(known[name], value)
@@ -338,16 +337,6 @@ def _settings(
         match = _OPTION.match(error.message)
         raise document.wrong(error.message.removeprefix("--"), *([match["name"]] if match else [])) from None
     return result
-
-
-def _as_written(item: Setting, value: Any, text: Any) -> Any:
-    """Returns a value as the command line would give it, where `no` and `010` are texts."""
-    number = item.is_number and not isinstance(value, str | bool)
-    if number and not (isinstance(text, str) and text.isdigit()):  # octal, to YAML
-        return value
-    if item.name == "input" and not isinstance(value, Mapping):
-        return value
-    return text
 
 
 def _check_plain(text: Any, *path: str) -> None:

@@ -19,7 +19,6 @@ can handle, or `ShardwrightError` for all; `error.message` is the sentence.
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Sequence
 from typing import Generic, TypeVar
@@ -167,11 +166,9 @@ class NotACandidate(Exception):
     reason = FilterReason.NOT_AN_IMAGE
 
 
-def json_place(error: Exception) -> str:
-    """Returns where a document is not JSON, such as ` (line 3, column 1)`; empty if that is unknown."""
-    if not isinstance(error, json.JSONDecodeError):
-        return ""
-    return f" (line {error.lineno}, column {error.colno})"
+def as_sentence(text: str) -> str:
+    """Returns a message with a full stop, unless it ends with that or a question mark."""
+    return text if text.endswith(("?", ".")) else f"{text}."
 
 
 def nearest(name: str, names: Sequence[str]) -> str:

@@ -24,9 +24,10 @@ from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
 from shardwright.schemas.configuration.typed_yaml import FileModel, first_error, one_of, write, wrong
 from shardwright.schemas.drift import Drift, Kind, Pair
-from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.errors import UsageError, as_sentence, nearest
 from shardwright.schemas.findings import Gates, Violation
 from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml, places_of_keys
+from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import beside_limit, counted, is_or_are, listed, percent_beside_limit
 from shardwright.schemas.values import quoted_value
 
@@ -88,7 +89,7 @@ _Format: Any = one_of("jpeg", "png", "webp", "raw")
 _Formats = Annotated[
     tuple[_Format, ...], Field(min_length=1), write("a list of formats, such as [jpeg, png]")
 ]
-_Dtype: Any = one_of("uint8", "uint16", "float32")
+_Dtype: Any = one_of(*SAMPLE_TYPES)
 _Dtypes = Annotated[tuple[_Dtype, ...], Field(min_length=1), write("a list of types, such as [uint8]")]
 _Names = Annotated[tuple[Name, ...], Field(min_length=1), write("a list of names, such as [cat, dog]")]
 _Ratio = Annotated[
@@ -105,10 +106,7 @@ class Limits(FileModel):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the gates that differ from their defaults."""
-        default = type(self)()
-        return tuple(
-            name for name in type(self).model_fields if getattr(self, name) != getattr(default, name)
-        )
+        return tuple(self.model_dump(exclude_defaults=True))
 
 
 class Expectations(Limits):
@@ -537,11 +535,9 @@ def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]
         policy = getattr(thresholds, name)
         if names and policy is not Policy.ALLOW:
             severity = Severity.WARNING if policy is Policy.WARN else Severity.ERROR
-            listed = ", ".join(map(quoted_value, names[:_SHOWN_NAMES])) + (
-                ", ..." if len(names) > _SHOWN_NAMES else ""
-            )
             amount = counted(len(names), *_POLICY_TEXTS[name])
-            message = f"{name}: {amount} ({listed}; the gate says {policy.value})"
+            some = listed(map(quoted_value, names), _SHOWN_NAMES)
+            message = f"{name}: {amount} ({some}; the gate says {policy.value})"
             yield Violation(_DRIFT, name, severity, message, len(names), policy.value)
 
 
@@ -602,8 +598,7 @@ def parse_gates(text: str, option: str, path: str) -> JobGates:
         while below and below not in places:
             below = below[:-1]
         line, column = places.get(below, (1, 1))
-        end = "" if str(error).endswith("?") else "."
-        raise UsageError(f"{option} {path}, line {line}, column {column}: {error}{end}") from None
+        raise UsageError(as_sentence(f"{option} {path}, line {line}, column {column}: {error}")) from None
 
 
 def gates_from(value: Any) -> JobGates:

@@ -30,7 +30,7 @@ from shardwright.schemas.configuration.typed_yaml import (
     write,
     wrong,
 )
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, as_sentence
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FeatureRole, Needs
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, inline_layout
@@ -167,15 +167,11 @@ def parse_layout_file(text: str, path: str) -> Layout:
         keys, why = first_error(error)
         keys = keys[:-2] if keys[-1:] == ("[key]",) else keys  # the message names the wrong key
         where = ": ".join(key for key in keys if isinstance(key, str)) or "the file"
-        raise _refusal(path, f"{where}: {why}") from None
+        raise UsageError(as_sentence(f"--layout {path}: {where}: {why}")) from None
     except ValueError as error:
-        raise _refusal(path, str(error)) from None
+        raise UsageError(as_sentence(f"--layout {path}: {error}")) from None
     _ = layout.columns  # raises if two features disagree on a column
     return layout
-
-
-def _refusal(path: str, why: str) -> UsageError:
-    return UsageError(f"--layout {path}: {why}{'' if why.endswith('?') else '.'}")
 
 
 def _layout(file: LayoutFile, stem: str) -> Layout:

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Literal
 
-from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.errors import UsageError, as_sentence, nearest
 
 
 class Affects(Enum):
@@ -185,8 +185,7 @@ class Setting:
                 self.kind.check(value)
         except ValueError as error:
             written = f"{value:.15g}" if isinstance(value, float) else value
-            end = "" if str(error).endswith("?") else "."
-            raise UsageError(f"--{self.name} {written}: {error}{end}") from None
+            raise UsageError(as_sentence(f"--{self.name} {written}: {error}")) from None
 
 
 def setting(

@@ -210,7 +210,7 @@ WRONG: list[tuple[str, str]] = [
     ("keep: -1", "3 keep -1: write the number of versions to keep, such as 5, or 0 for all."),
     ("keep: 1.5", "3 keep 1.5: write the number of versions to keep"),
     ("keep: true", "3 keep true: write the number of versions to keep"),
-    ("keep: .inf", "3 keep inf: write the number of versions to keep"),
+    ("keep: .inf", "3 keep .inf: write the number of versions to keep"),
     ("keep:", "3 keep has no value"),
     ("keep_days: ${TOKEN}", "3 keep_days ${TOKEN}: write a number of days, such as 30."),
     ("lease_minutes: 0", "3 lease_minutes 0: write a number of minutes from 1 on, such as 60."),
