@@ -396,17 +396,13 @@ class SampleStatistics(Sums):
             [(one.images << FRACTION_BITS, one.means * f, one.mean_squares * f**2) for one, f in column]
             for column in columns
         ]
+        first = [sums.channels[0] for sums in kinds.values()]
         return {
             "images": sum(sums.images for sums in kinds.values()),
-            "pixels": sum(_pixels(sums) for sums in kinds.values()),
+            "pixels": sum(one.values.count + one.nan + one.infinite for one in first),
             **_mean_and_std(all_pixels, scale),
             "per_image": _mean_and_std(equal_weight, scale),
         }
-
-
-def _pixels(sums: KindStatistics) -> int:
-    channel = sums.channels[0]
-    return channel.values.count + channel.nan + channel.infinite
 
 
 def _mean_and_std(columns: Iterable[Iterable[_Sums]], scale: int) -> dict[str, list[float | None]]:

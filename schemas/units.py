@@ -44,12 +44,12 @@ def parse_size(text: str) -> int:
 
 def format_size(value: float) -> str:
     """Prints a number of bytes for people, in units of powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
+    for unit in ("B", "kB", "MB"):
         text = f"{value:.0f}" if unit == "B" else f"{value:.1f}"
-        if abs(float(text)) < 1000 or unit == "GB":
+        if abs(float(text)) < 1000:
             return f"{text} {unit}"
         value /= 1000
-    raise AssertionError
+    return f"{value:.1f} GB"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:

@@ -221,7 +221,7 @@ def _unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, s
                 f"split {split!r} has {counted(count, 'image')}, less than {least:,}",
             )
     yield from _classes(expected, facts)
-    classes = len(_present(facts))
+    classes = sum(count > 0 for count in facts.classes.values())
     have = "has" if classes == 1 else "have"
     yield from _between(expected, "classes", classes, f"{counted(classes, 'class')} {have} images")
     if expected.allowed_formats:
@@ -260,10 +260,6 @@ def _exceeds(value: float, limit: float) -> bool:
     return value > limit and not math.isclose(value, limit)
 
 
-def _present(facts: DatasetFacts) -> dict[str, int]:
-    return {name: count for name, count in facts.classes.items() if count}
-
-
 def _between(
     expected: Expectations, what: str, value: int, text: str, *, below: bool = True, above: bool = True
 ) -> Iterator[tuple[str, str]]:
@@ -275,7 +271,7 @@ def _between(
 
 
 def _classes(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, str]]:
-    present = _present(facts)
+    present = {name: count for name, count in facts.classes.items() if count}
     least, most = expected.min_images_per_class, expected.max_images_per_class
     if least is not None:
         poor = {name: count for name, count in facts.classes.items() if count < least}
