@@ -41,6 +41,7 @@ from helpers.cloud import (
     template,
     upload,
 )
+from helpers.described import described as dataset_of
 from helpers.repository import EXAMPLES, PHOTOS, ROOT, copy_photos
 
 from shardwright.pipelines import cli
@@ -123,7 +124,8 @@ def test_a_job_with_the_setup_file_stages_the_whole_package(
     (name,) = (name for name in objects(bucket, "staging/") if name.endswith(".tar.gz"))
     with tarfile.open(fileobj=io.BytesIO(bucket.blob(name).download_as_bytes())) as archive:
         names = {member.partition("/")[2] for member in archive.getnames()}
-    assert {*modules(ROOT), "setup.py", "pyproject.toml"} <= names
+    typed = {f"{room}/py.typed" for room in ROOMS}
+    assert {*modules(ROOT), *typed, "setup.py", "pyproject.toml"} <= names
     (pool,) = template(bucket, "made/job.json")["environment"]["workerPools"]
     assert any(package["location"].endswith(name) for package in pool["packages"])
     (image,) = described.environments()
@@ -239,12 +241,8 @@ def test_a_cancelled_job_is_an_error(fail: Callable[..., int]) -> None:
 
 
 def test_a_comparison_writes_its_report_on_this_machine(bucket: Any, tmp_path: Path) -> None:
-    for seed in ("0", "1"):
-        made = convert(
-            input=PHOTOS / "birds", output=tmp_path / seed, layout="images", limit=2, seed=int(seed)
-        )
-        upload(bucket, Path(made.path), seed)
-    datasets, report = (f"gs://{BUCKET}/0", f"gs://{BUCKET}/1"), f"--report={tmp_path / 'diff.json'}"
+    datasets = [upload(bucket, dataset_of(name), f"made/{name}") for name in ("photos", "gray")]
+    report = f"--report={tmp_path / 'diff.json'}"
     assert describe("diff", *datasets, report, *DATAFLOW, *IN_CONTAINER, "--dry_run=True").code == 0
 
 
@@ -340,11 +338,6 @@ def dry_run(bucket: Any, *arguments: str, command: str = "convert") -> Described
 
 
 @pytest.fixture(scope="module")
-def job(shared: Any) -> Described:
-    return dry_run(shared, "--dedupe=exact")
-
-
-@pytest.fixture(scope="module")
 def full_job(shared: Any) -> Described:
     """A conversion of two inputs with all checks, on Prime, with as many classes as ImageNet-21k."""
     names = "".join(f"class_{number:06d}\n" for number in range(20_000))
@@ -355,19 +348,19 @@ def full_job(shared: Any) -> Described:
 
 @pytest.fixture(scope="module")
 def rebuild_job(shared: Any) -> Described:
-    """A rebuild with all checks, on Prime, after a version with a long description."""
+    """A rebuild with all checks, after a version with a long description."""
     content = json.dumps({"shards": 10_000 * ["x"], "format_version": 1})
     for name in ("latest.json", "versions/20260101T000000Z/dataset.json"):
         shared.blob(f"out/{name}").upload_from_string(content)
-    described = dry_run(shared, "--verify=full", PRIME, command="rebuild")
+    described = dry_run(shared, "--verify=full", command="rebuild")
     for blob in shared.client.list_blobs(shared.name, prefix="out/"):
         blob.delete()
     return described
 
 
 @pytest.fixture(scope="module")
-def jobs(job: Described, full_job: Described, rebuild_job: Described) -> list[Described]:
-    return [job, full_job, rebuild_job]
+def jobs(full_job: Described, rebuild_job: Described) -> list[Described]:
+    return [full_job, rebuild_job]
 
 
 def test_the_steps_have_readable_names(jobs: list[Described]) -> None:
@@ -380,7 +373,7 @@ def test_the_steps_have_readable_names(jobs: list[Described]) -> None:
 
 def test_only_the_step_that_converts_asks_prime_for_memory(jobs: list[Described]) -> None:
     hints = {resource_hints.MIN_RAM_BYTES.urn: b"4000000000"}
-    for described, on_prime in zip(jobs, (False, True, True), strict=True):
+    for described, on_prime in zip(jobs, (True, False), strict=True):
         environments = described.pipeline.components.environments
         hinted = {
             name: dict(environments[step.environment_id].resource_hints)
@@ -409,13 +402,13 @@ def test_each_job_is_one_graph_that_ends_with_its_last_step(jobs: list[Described
         assert before == {name for name, step in steps.items() if step.outputs and not step.subtransforms}
 
 
-def test_the_writer_waits_for_the_check_of_keys(job: Described) -> None:
-    step = job.steps["NamePlannedShards"]
+def test_the_writer_waits_for_the_check_of_keys(full_job: Described) -> None:
+    step = full_job.steps["NamePlannedShards"]
     payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
     sides = {step.inputs[tag] for tag in payload.side_inputs}
     makers = {
         name
-        for name, other in job.steps.items()
+        for name, other in full_job.steps.items()
         if not other.subtransforms and sides & set(other.outputs.values())
     }
     assert makers == {"CheckKeys", "ForecastDataset/MakeForecast"}
@@ -434,13 +427,13 @@ def test_the_description_does_not_grow_with_the_images(shared: Any, tmp_path: Pa
 
 def test_descriptions_contain_no_content_of_versions_and_few_names(jobs: list[Described]) -> None:
     """Only the steps of the forecast and of the dedupe contain the names of classes."""
-    job, full_job, rebuild_job = (len(described.pipeline.SerializeToString()) for described in jobs)
-    assert max(job, rebuild_job) < MAX_BYTES / 50 and full_job < MAX_BYTES / 10
+    full_job, rebuild_job = (len(described.pipeline.SerializeToString()) for described in jobs)
+    assert rebuild_job < MAX_BYTES / 50 and full_job < MAX_BYTES / 10
 
 
-def test_the_workers_get_the_image(job: Described) -> None:
-    assert {item.container_image for item in job.environments()} == {IMAGE}
-    for environment in job.pipeline.components.environments.values():
+def test_the_workers_get_the_image(full_job: Described) -> None:
+    assert {item.container_image for item in full_job.environments()} == {IMAGE}
+    for environment in full_job.pipeline.components.environments.values():
         assert not environment.dependencies, "the image has all that workers need"
 
 
