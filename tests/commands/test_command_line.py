@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
 from apache_beam.transforms.environments import python_sdk_dependencies
 from helpers.hostile import COMMAND, document, ended, make_tree, run_command, sentence_of
 from helpers.listing import listed
@@ -498,13 +498,6 @@ def test_a_switch_that_is_off_does_not_override_the_job_file(tmp_path: Path) -> 
     assert (settings.resume, settings.overwrite) == (False, True)
 
 
-def test_the_main_session_is_not_staged_by_default() -> None:
-    dataflow = ["--runner=DataflowRunner"]
-    assert options.beam_options(dataflow, ()).view_as(SetupOptions).save_main_session is False
-    asked = options.beam_options([*dataflow, "--save_main_session"], ())
-    assert asked.view_as(SetupOptions).save_main_session is True
-
-
 @pytest.mark.parametrize("runner", ["FlinkRunner", "PrismRunner", "PortableRunner", "SparkRunner", "flink"])
 def test_portable_workers_get_no_list_of_the_launchers_packages(runner: str) -> None:
     made = options.beam_options([f"--runner={runner}", "--experiments=mine", "--parallelism=2"], ())
@@ -513,11 +506,9 @@ def test_portable_workers_get_no_list_of_the_launchers_packages(runner: str) -> 
     assert again.view_as(DebugOptions).experiments == [NO_LIST]
 
 
-def test_beam_stages_that_list_by_default() -> None:
+def test_only_portable_workers_go_without_that_list() -> None:
     """A worker on another machine fails if it cannot fetch a staged file."""
-    flink = ["--runner=FlinkRunner"]
-    assert "submission_environment_dependencies" in str(python_sdk_dependencies(PipelineOptions(flink)))
-    assert python_sdk_dependencies(options.beam_options(flink, ())) == []
+    assert python_sdk_dependencies(options.beam_options(["--runner=FlinkRunner"], ())) == []
     for runner in ("FnApiRunner", "DataflowRunner"):
         made = options.beam_options([f"--runner={runner}"], ())
         assert NO_LIST not in (made.view_as(DebugOptions).experiments or [])
@@ -598,11 +589,10 @@ def test_convert_reports_a_background_that_no_picture_shows(capsys: Capture, tmp
         Image.new("RGBA", (12, 8), (9, 9, 9, alpha)).save(folder / "ant" / "a.png")
         Image.new("RGB", (12, 8), (7, 9, 9)).save(folder / "ant" / "b.png")
     assert listed(through, "classification").converted()["ant/a.png"].on_background
-    for more in ([], ["--resize=8", "--fit=pad"]):
-        argv = ["convert", str(opaque), str(tmp_path / f"out{len(more)}"), "--background", "#ff0000", *more]
-        assert cli.main(argv) == 0
-        note = "note: --background has no effect because no image was padded"
-        assert (note in capsys.readouterr().out) == (not more)
+    assert listed(opaque, "classification").converted(resize="8", fit="pad")["ant/a.png"].on_background
+    assert cli.main(["convert", str(opaque), str(tmp_path / "out"), "--background", "#ff0000"]) == 0
+    note = "note: --background has no effect because no image was padded"
+    assert note in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])

@@ -72,7 +72,7 @@ def index(output: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "width"),
     [
-        *(("", width) for width in (_SMALL_PHONE, _PHONE, 700, _DESK)),
+        *(("", width) for width in (_SMALL_PHONE, 700, _DESK)),
         *(("index.html", width) for width in (_PHONE, 820, _DESK)),
         *((f"versions/{_REFUSED}/report.html", width) for width in (_PHONE, _DESK)),
     ],
