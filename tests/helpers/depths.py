@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import pytest
 
 from helpers.duplicate_search import compare_rows
@@ -22,26 +24,43 @@ from shardwright.core.validation.against import (
 )
 from shardwright.core.validation.shard import check_shard
 from shardwright.pipelines.places import Target, resolve_target, schema_of
+from shardwright.pipelines.prepare import as_beam_options, run_for_result
 from shardwright.pipelines.validate import (
     directory_findings,
     list_tasks,
     prepared_comparison,
     statement_findings,
-    validate,
 )
 from shardwright.schemas import __version__
-from shardwright.schemas.codes import NOTES, CheckDepth
+from shardwright.schemas.codes import CheckDepth
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.findings import Finding
+from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.transforms import against as transforms
+from shardwright.transforms.building_blocks import added_findings
 
 DEPTHS = ("frames", "fast", "full", "against")
 #: Split and number of a shard -> the images that the plan assigns to it.
 Placed = list[tuple[str, int, list[ImageRef]]]
 
 
-def placed_images(dataset: Path, how: Mapping[str, Any], place: Path) -> Placed:
+def compared(dataset: Path, source: Path | str, mode: str = "full", **listing: Any) -> list[Finding]:
+    """Returns the findings of a comparison, without those from reading the dataset alone."""
+    target = resolve_target(str(dataset))
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        prepared_comparison(target, [str(source)], listing, mode, scratch) as comparison,
+    ):
+
+        def build(pipeline: beam.Pipeline, _: str) -> beam.PCollection:
+            findings = beam.pvalue.AsIter(pipeline | transforms.CompareWithSource(comparison))
+            return pipeline | beam.Create([None]) | beam.Map(lambda _, parts: added_findings(parts), findings)
+
+        summary: FindingSummary = run_for_result(build, as_beam_options(None), False)
+    return list(summary.by_place())
+
+
+def placed_images(dataset: Path, how: Mapping[str, Any]) -> Placed:
     """Returns the source images of a sound dataset by shard, in the form that `--against` uses."""
     found: Placed = []
 
@@ -51,23 +70,8 @@ def placed_images(dataset: Path, how: Mapping[str, Any], place: Path) -> Placed:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transforms, "compare_shard", compare)
-        codes_of_command(dataset, "against", how, place)
+        compared(dataset, how["against"], **how.get("listing", {}))
     return found
-
-
-def codes_of_command(dataset: Path, depth: str, how: Mapping[str, Any], place: Path) -> list[str]:
-    """Returns the codes that the command reports; the command has no depth `frames`."""
-    try:
-        counts = validate(
-            dataset,
-            mode="fast" if depth == "fast" else "full",
-            report=place / "findings.json",
-            html=place / "report.html",
-            **(how if depth == "against" else {}),
-        ).run.counts
-    except UsageError:
-        return ["refused"]
-    return sorted(code for code in counts if code not in NOTES)
 
 
 def findings_of(dataset: Path | str, depth: str = "full") -> list[Finding]:

@@ -108,7 +108,7 @@ class GoldenFindings:
         if mutation.dataset == MANY:
             how = {"against": str(self._root / "small pictures")}
         if mutation.dataset not in self._placed:
-            self._placed[mutation.dataset] = placed_images(self._root / mutation.dataset, how, self._root)
+            self._placed[mutation.dataset] = placed_images(self._root / mutation.dataset, how)
         copy = self._root / "copy" / "dataset"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self._root / mutation.dataset, copy)
