@@ -62,6 +62,7 @@ runner:
   use_public_ips: false
   region: no
   experiments: [a, "b=${TOKEN}"]
+bounds: {TOO_MANY_SCANS: 500}
 """
 ENVIRON = {"TOKEN": "s3cret", "WORDS": "two words; rm $HOME"}
 NOW = 1795226400.0  # 2026-11-21
@@ -88,6 +89,7 @@ def test_a_complete_file_is_read(tmp_path: Path) -> None:
             "rename_labels": "no=010",
             "seed": 10,
             "strip_metadata": True,
+            "bounds": "TOO_MANY_SCANS=500",
             "verify": "full",  # otherwise nothing would look for the findings that the gates name
         },
         gates=JobGates(
@@ -289,7 +291,7 @@ def test_convert_accepts_the_job_file_of_a_rebuild(
         "input: ${WHERE}\noutput: out\nlimit: ${LIMIT:-3}\nverify: quality\ngates: {max_count_drop: 0}\n"
         "hooks: {on_any: '${NOT_SET}'}\nkeep: 3\n",
     )
-    assert cli.main(["convert", "--job", job, f"--output={tmp_path / 'out'}", "--resize=8"]) == 0
+    assert cli.main(["convert", "--job", job, f"--output={tmp_path / 'out'}", "--verify=none"]) == 0
     assert (tmp_path / "out" / "dataset.json").exists()
     assert f"{job}: gates, keep, hooks are only for rebuilds and are ignored" in capsys.readouterr().err
     settings: dict[str, Any] = {"input": (str(PHOTOS),), "output": "out", "limit": 3, "verify": "quality"}
