@@ -152,10 +152,18 @@ def test_swapped_ranges_are_restored(copied: Path, tmp_path: Path) -> None:
     assert (path / SHARD).read_bytes() == sound
 
 
-def test_shards_of_equal_size_that_changed_places_in_a_cycle_are_found(tmp_path: Path) -> None:
-    put_files(tmp_path / "tree", {f"{'ab'[i % 2]}/{i:02d}.bmp": picture(i, "BMP") for i in range(30)})
-    made = convert(input=str(tmp_path / "tree"), output=str(tmp_path / "made"), shards=6)
-    directory = Path(made.path)
+@pytest.fixture(scope="module")
+def bitmaps(tmp_path_factory: pytest.TempPathFactory) -> ConvertResult:
+    """A dataset whose records all have one size, so that places do not tell them apart."""
+    root = tmp_path_factory.mktemp("bitmaps")
+    put_files(root / "tree", {f"{'ab'[i % 2]}/{i:02d}.bmp": picture(i, "BMP") for i in range(30)})
+    return convert(input=str(root / "tree"), output=str(root / "made"), shards=6)
+
+
+def test_shards_of_equal_size_that_changed_places_in_a_cycle_are_found(
+    bitmaps: ConvertResult, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(bitmaps.path, tmp_path / "made"))
     by_size: dict[int, list[Path]] = {}
     for file in sorted(directory.glob("*.tfrecord")):
         by_size.setdefault(file.stat().st_size, []).append(file)
@@ -194,19 +202,18 @@ def test_swapped_and_renamed_shards_are_found(tmp_path: Path, capsys: pytest.Cap
     assert "3 shards found under the name of another one" in capsys.readouterr().out
 
 
-def test_records_of_another_shard_are_left_out_if_that_is_damaged_too(tmp_path: Path) -> None:
-    files = {f"{'ab'[i % 2]}/{i:02d}.bmp": picture(i, "BMP") for i in range(24)}
-    tree = put_files(tmp_path / "tree", files)  # all have one size, so places do not tell them apart
-    made = convert(input=str(tree), output=str(tmp_path / "made"), shards=2)
-    directory = Path(made.path)
-    first, second = sorted(directory.glob("*.tfrecord"))
+def test_records_of_another_shard_are_left_out_if_that_is_damaged_too(
+    bitmaps: ConvertResult, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(bitmaps.path, tmp_path / "made"))
+    first, second, *_ = sorted(directory.glob("*.tfrecord"))
     shutil.copy(second, first)
     flip(first, first.stat().st_size // 2)
-    lost = made.dataset.splits["train"][0].records
+    lost, others, *_ = (shard.records for shard in bitmaps.dataset.splits["train"])
     result = salvage(str(directory), str(tmp_path / "saved"))
     path = _check(result, directory, lost)
     assert read_shard(path / first.name) == [] and read_shard(path / second.name) == read_shard(second)
-    assert result.outcome["unexpected"] == made.dataset.splits["train"][1].records - 1
+    assert result.outcome["unexpected"] == others - 1
 
 
 def test_the_keys_of_a_missing_shard_are_reported_as_lost(copied: Path, tmp_path: Path) -> None:
