@@ -19,6 +19,7 @@ import pytest
 from helpers.depths import findings_of
 from helpers.hostile import check_books, document, make_tree, picture, run, start, wait
 from helpers.listing import listed
+from helpers.repository import copy_photos
 from pyarrow import parquet
 
 from shardwright.core.sources.containers import state_of
@@ -34,17 +35,21 @@ _ACCIDENT = """
 import os, sys
 if any("worker_process" in word for word in sys.orig_argv):
     import ctypes, hashlib, importlib, signal, time
-    place, _, name = os.environ["BAD_DECODER"].partition(":")
-    module = importlib.import_module("shardwright.core." + place)
-    right = getattr(module, name)
 
-    def decode(data, *more):
-        if hashlib.sha256(data).hexdigest() == os.environ["BAD"]:
-            open(os.environ["BAD_MARK"], "a").write("met\\n")
-            {accident}
-        return right(data, *more)
+    def prepare(place, name, digest):
+        module = importlib.import_module("shardwright.core." + place)
+        right = getattr(module, name)
 
-    setattr(module, name, decode)
+        def decode(data, *more):
+            if hashlib.sha256(data).hexdigest() == digest:
+                open(os.environ["BAD_MARK"], "a").write(name + "\\n")
+                {accident}
+            return right(data, *more)
+
+        setattr(module, name, decode)
+
+    for bad in os.environ["BAD"].split():
+        prepare(*bad.split(":"))
 """
 #: The image that meets it.
 BAD = "ant/044.png"
@@ -66,7 +71,7 @@ def whole(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accident:
-    """Lets an image meet an accident in worker processes; returns a file that then exists."""
+    """Lets images meet an accident in worker processes; returns a file that then names the functions."""
 
     def prepare(image: Path, what: str, decoder: str = "conversion:convert_image") -> Path:
         """Prepares it.
@@ -76,26 +81,30 @@ def accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accident:
           what: The accident.
           decoder: Function that meets it, whose first argument is the image.
         """
-        (tmp_path / "start").mkdir()
+        (tmp_path / "start").mkdir(exist_ok=True)
         (tmp_path / "start" / "sitecustomize.py").write_text(_ACCIDENT.replace("{accident}", what))
         monkeypatch.setenv("PYTHONPATH", str(tmp_path / "start"))
-        monkeypatch.setenv("BAD", hashlib.sha256(image.read_bytes()).hexdigest())
-        monkeypatch.setenv("BAD_DECODER", decoder)
+        monkeypatch.setenv("BAD", f"{decoder}:{hashlib.sha256(image.read_bytes()).hexdigest()}", prepend=" ")
         monkeypatch.setenv("BAD_MARK", str(tmp_path / "met"))
         return tmp_path / "met"
 
     return prepare
 
 
-def test_a_crash_quarantines_its_image_and_the_run_goes_on(
-    images: Path, accident: Accident, tmp_path: Path, capfd: Capture
+def test_a_crash_quarantines_its_image_or_leaves_it_without_a_fingerprint_and_the_run_goes_on(
+    accident: Accident, tmp_path: Path, capfd: Capture
 ) -> None:
-    met, out = accident(images / BAD, _SEGFAULT), tmp_path / "out"
-    done = run(capfd, "convert", images, out, "--pool=processes", "--max_bad_fraction=0.05")
-    assert done.code == 0 and met.exists()
-    (bad,) = [entry for entry in check_books(out).values() if entry["outcome"] == "quarantined"]
-    assert document(out)["ledger"]["written"] == 59
-    assert (bad["key"], bad["reason"], bad["stage"]) == ("ant/044.png", "DECODER_CRASHED", "decode")
+    source, out = copy_photos(tmp_path / "in", 12), tmp_path / "out"
+    first, second, *_ = sorted(source.rglob("*.*"))
+    accident(first, _SEGFAULT, "conversion:fingerprint")
+    met = accident(second, _SEGFAULT)
+    options = ("--dedupe=near", "--pool=processes", "--max_bad_fraction=0.5")
+    assert run(capfd, "convert", source, out, *options).code == 0
+    assert {*met.read_text().split()} == {"fingerprint", "convert_image"}
+    entries = check_books(out)
+    bad = entries.pop(second.relative_to(source).as_posix())
+    assert {entry["outcome"] for entry in entries.values()} == {"written"}
+    assert (bad["reason"], bad["stage"]) == ("DECODER_CRASHED", "decode")
     assert bad["message"] == "the decoder crashed (SIGSEGV)" and len(bad["sha256"]) == 64
     assert not findings_of(out)
 
@@ -192,15 +201,6 @@ def test_a_report_lacks_the_thumbnail_whose_decoder_crashes(
     page = tmp_path / "page.html"
     assert run(capfd, "validate", tmp_path / "out", "--pool=processes", f"--html={page}").code == 0
     assert met.exists() and "DECODER_CRASHED" in page.read_text()
-
-
-def test_an_image_whose_fingerprint_crashes_is_no_copy(
-    images: Path, accident: Accident, tmp_path: Path, capfd: Capture
-) -> None:
-    met = accident(images / BAD, _SEGFAULT, "conversion:fingerprint")
-    argv = ("convert", images, tmp_path / "out", "--dedupe=near", "--pool=processes")
-    assert run(capfd, *argv).code == 0 and met.exists()
-    assert check_books(tmp_path / "out")[BAD]["outcome"] == "written"
 
 
 #: Reads a Parquet file as any program does.
