@@ -250,7 +250,7 @@ def test_the_dataset_is_the_same_everywhere(
 
     def made(home: Path, pool: str, **more: Any) -> Made:
         settings = {"splits": "a=0.6,b=0.4", "shards": 2, "max_bad_fraction": 1, **settings_in(home), **more}
-        convert(input=home / path, output=out, beam_options=[f"--pool={pool}"], **settings)
+        convert(input=home / path, output=out, verify="none", beam_options=[f"--pool={pool}"], **settings)
         check_books(out)
         ledger = document(out)["ledger"]
         assert balanced(ledger) and ledger["written"] >= 2
