@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from helpers.annotation_sets.coco import put_coco, save
 from helpers.depths import findings_at
+from helpers.manifests import write_jsonl
 from helpers.mutations import added, appended, in_json, removed
 from helpers.planting import edit_record, write_ledger, write_shard, written_lines
 from helpers.resealing import (
@@ -272,18 +274,15 @@ def datasets(tmp_path_factory: pytest.TempPathFactory, sound_dataset: Path) -> d
         for i in range(IMAGES)
     ]
     rows[-1]["label"] = "dog"
-    (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    objects = [
-        {"id": 2 * i + k, "image_id": i, "category_id": k + 1, "bbox": [2, 2, 4, 3], "area": 12, "iscrowd": 0,
-         "segmentation": [[2, 2, 6, 2, 6, 5, 2, 5]], "keypoints": [4, 3, 2], "num_keypoints": 1}
-        for i in range(IMAGES) for k in range(2)
-    ]  # fmt: skip
-    coco = {
-        "images": [{"id": i, "file_name": f"{i}.png", "width": 8, "height": 6} for i in range(IMAGES)],
-        "categories": [{"id": i, "name": name, "keypoints": ["eye"]} for i, name in ((1, "cat"), (2, "dog"))],
-        "annotations": objects,
-    }
-    (root / "instances.json").write_text(json.dumps(coco))
+    write_jsonl(root / "rows.jsonl", rows)
+    of_each = {f"{i}.png": [(1, 2, 2, 4, 3), (2, 2, 2, 4, 3)] for i in range(IMAGES)}
+    file = put_coco(root / "instances.json", of_each, ("cat", "dog"), dict.fromkeys(of_each, (8, 6)))
+    coco = json.loads(file.read_text())
+    for item in coco["annotations"]:
+        item |= {"segmentation": [[2, 2, 6, 2, 6, 5, 2, 5]], "keypoints": [4, 3, 2], "num_keypoints": 1}
+    for category in coco["categories"]:
+        category["keypoints"] = ["eye"]
+    save(file, coco)
     shared = {"image_root": str(pictures), "shards": 1, "verify": "none"}
     own, boxes = str(root / "own"), str(root / "objects")
     convert(input=str(root / "rows.jsonl"), output=own, layout=str(root / "mine.yaml"), **shared)
