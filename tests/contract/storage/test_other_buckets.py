@@ -10,8 +10,10 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.hostile import document, picture, run, run_command, sentence_of
 from helpers.packing import tree_members
-from helpers.storage.buckets import KEY, Owner
+from helpers.storage.buckets import KEY, S3, Bucket, Container, Owner
 
+from shardwright.core import storage
+from shardwright.core.report.index_page import write_index
 from shardwright.loader import Records
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.version import LATEST_JSON
@@ -102,6 +104,29 @@ def test_a_missing_bucket_is_reported(
     kind = "container" if place == "container" else "bucket"
     assert f"there is no {kind} no-such-bucket; check its name or make it first." in sentence
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("kind", "server"), [(S3, "s3_server"), (Container, "azurite_server")])
+def test_objects_are_copied_to_another_bucket(
+    request: pytest.FixtureRequest, kind: type[S3 | Container], server: str
+) -> None:
+    one, other = (kind(request.getfixturevalue(server)) for _ in range(2))
+    FileSystems.set_options(PipelineOptions([*one.options]))
+    one.put("a", b"1")
+    storage.link_files(one.url, other.url, ["a"])
+    assert other.get("a") == b"1"
+
+
+def test_a_browser_opens_the_pages_of_a_bucket(
+    bucket: Bucket, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileSystems, "_pipeline_options", FileSystems._pipeline_options)
+    FileSystems.set_options(PipelineOptions([*s3.options]))
+    for one in (bucket, s3):
+        write_index(f"{one.url}/pets")
+        storage.write_bytes(f"{one.url}/pets/diff.json", b"{}")
+        assert one.kind_of("pets/index.html") == "text/html"
+        assert one.kind_of("pets/diff.json") == "application/json"
 
 
 @pytest.mark.slow

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions
-from helpers.storage.buckets import S3, Bucket, Place
+from helpers.storage.buckets import Bucket, Place
 from helpers.storage.proxy import Proxy
 from helpers.versioned import (
     V1,
@@ -25,7 +23,6 @@ from helpers.versioned import (
 )
 
 from shardwright.core import storage
-from shardwright.core.report.index_page import write_index
 from shardwright.core.versions import list_versions, located, remove_version, version_names
 from shardwright.loader import Records, pin, selection
 from shardwright.pipelines.diff import diff
@@ -104,15 +101,3 @@ def test_versions_need_few_requests(bucket: Bucket, proxy: Proxy, small_local: P
         assert located(f"{bucket.url}/plain") == f"{bucket.url}/plain"
         assert dict(proxy.counts()) == {"stat": 1}
     assert json.loads(bucket.get("out/latest.json"))["version"] == V3
-
-
-def test_a_browser_opens_the_pages_of_a_bucket(
-    bucket: Bucket, s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FileSystems, "_pipeline_options", FileSystems._pipeline_options)
-    FileSystems.set_options(PipelineOptions([*s3.options]))
-    for one in (bucket, s3):
-        write_index(f"{one.url}/pets")
-        storage.write_bytes(f"{one.url}/pets/diff.json", b"{}")
-        assert one.kind_of("pets/index.html") == "text/html"
-        assert one.kind_of("pets/diff.json") == "application/json"
