@@ -1,7 +1,7 @@
 """Leaves out the samples of dataset cards, because drawing them takes much of the time of the suite.
 
 Modules that look at the samples ask for the fixture `drawn`. The commands that tests start as processes draw
-them, and so do conversions to buckets, because tests count their requests.
+them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ _SAMPLES = _small_jpeg()
 
 
 def _sketch_samples(directory: str, dataset: Dataset) -> bytes:
-    if "://" in directory:
-        return draw_card_samples(directory, dataset)
     return _SAMPLES if dataset.all_records else b""
 
 

@@ -86,14 +86,6 @@ def retries() -> Iterator[Retries]:
     made.as_usual()
 
 
-@pytest.fixture(scope="module")
-def proxy_for_module(_proxy: Proxy) -> Iterator[Proxy]:
-    """The same, for a whole module."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STORAGE_EMULATOR_HOST", _proxy.url)
-        yield _proxy
-
-
 @pytest.fixture(scope="session")
 def google_client(_proxy: Proxy) -> google_storage.Client:
     """Google's own client."""

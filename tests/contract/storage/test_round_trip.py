@@ -10,6 +10,7 @@ import pytest
 from helpers.embedded import read, refs_of
 from helpers.hostile import check_books, document, identity, picture, run
 from helpers.packing import tree_members
+from helpers.sketched_drawings import drawing
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy
 
@@ -22,15 +23,18 @@ from shardwright.pipelines.plan import plan
 from shardwright.pipelines.prepare import read_plan
 from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.validate import validate
+from shardwright.schemas.dataset import SAMPLES_JPG
 
 Capture = pytest.CaptureFixture[str]
 SETTINGS = {"splits": "train=0.6,test=0.4", "shards": "train=3,test=1", "resize": 24}
 
 
 @pytest.fixture(scope="module")
-def _converted(_shared: Bucket, google_client: object, proxy_for_module: Proxy) -> Bucket:
+def _converted(_shared: Bucket, google_client: object, _proxy: Proxy) -> Bucket:
     output = Bucket(google_client)
-    convert(input=f"{_shared.url}/small", output=f"{output.url}/out", **SETTINGS)
+    with pytest.MonkeyPatch.context() as patch, drawing():
+        patch.setenv("STORAGE_EMULATOR_HOST", _proxy.url)
+        convert(input=f"{_shared.url}/small", output=f"{output.url}/out", **SETTINGS)
     return output
 
 
@@ -44,7 +48,8 @@ def converted(_converted: Bucket, proxy: Proxy) -> Bucket:
 def on_disk(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same dataset, built on the local disk."""
     output = tmp_path_factory.mktemp("local") / "out"
-    convert(input=tree, output=output, **SETTINGS)
+    with drawing():
+        convert(input=tree, output=output, **SETTINGS)
     return output
 
 
@@ -61,6 +66,7 @@ def test_a_conversion_from_bucket_to_bucket_gives_the_same_dataset(
     for name, digest in identity(on_disk).items():
         if not name.startswith("_shards/") and name not in ("dataset.json", "quarantine.jsonl"):
             assert identity(fetched)[name] == digest, name
+    assert (fetched / SAMPLES_JPG).read_bytes() == (on_disk / SAMPLES_JPG).read_bytes()
 
 
 def test_a_whole_bucket_can_be_input_and_output(

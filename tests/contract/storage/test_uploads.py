@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.hostile import picture
+from helpers.sketched_drawings import drawing
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, flaky
 from PIL import Image
@@ -24,7 +25,7 @@ _MULTIPART_BYTES = 8 << 20
 def test_each_object_is_written_once_and_the_commit_last(
     shared: Bucket, bucket: Bucket, proxy: Proxy
 ) -> None:
-    with proxy.watch():
+    with proxy.watch(), drawing():
         convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", shards=2)
         lease = "out/_work/lease.json"
         requests = [request for request in proxy.requests if request.bucket == bucket.name]
