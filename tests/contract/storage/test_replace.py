@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -28,16 +29,20 @@ def old_local(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def state_of(bucket: Bucket) -> str:
     """Returns what a reader sees: the fingerprint of a whole dataset, or nothing; never a mixture."""
-    if "out/dataset.json" not in bucket.names():
+    generations = bucket.generations()
+    if "out/dataset.json" not in generations:
         return _tfds_sees(bucket)
     made = bucket.document("out")
-    for name, sha256 in made["sidecars"].items():
-        assert hashlib.sha256(bucket.get(f"out/{name}")).hexdigest() == sha256, name
-    for split in made["splits"].values():
-        for shard in split["shards"]:
-            data = bucket.get(f"out/{shard['file']}")
-            assert hashlib.sha256(data).hexdigest() == shard["sha256"], shard["file"]
+    shards = [shard for split in made["splits"].values() for shard in split["shards"]]
+    files = made["sidecars"] | {shard["file"]: shard["sha256"] for shard in shards}
+    for name, sha256 in files.items():
+        assert _sha256_of(bucket, f"out/{name}", generations.get(f"out/{name}")) == sha256, name
     return str(made["fingerprint"])
+
+
+@functools.cache
+def _sha256_of(bucket: Bucket, name: str, generation: int | None) -> str:
+    return hashlib.sha256(bucket.get(name)).hexdigest()
 
 
 def _tfds_sees(bucket: Bucket) -> str:

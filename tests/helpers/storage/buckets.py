@@ -129,8 +129,12 @@ class Bucket(Owner):
     def delete(self, name: str) -> None:
         self._bucket.blob(name).delete()
 
+    def generations(self) -> dict[str, int]:
+        """Returns the generation of every object, which changes with its content."""
+        return {blob.name: blob.generation for blob in self._bucket.list_blobs()}
+
     def all_names(self) -> list[str]:
-        return [blob.name for blob in self._bucket.list_blobs()]
+        return [*self.generations()]
 
     def fetch(self, prefix: str, to: Path) -> Path:
         """Downloads a folder, for code that reads local datasets."""
