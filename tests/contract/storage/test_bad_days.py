@@ -35,10 +35,9 @@ def test_a_flaky_storage_changes_nothing(
 ) -> None:
     with proxy.watch(flaky(seed), page_size=5):
         made = convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", shards=2)
-        report = validate(f"{bucket.url}/out")
         statuses = Counter(request.status for request in proxy.requests)
     assert statuses[503] >= 3 and statuses[429] and statuses[0], statuses
-    assert report.sound and made.dataset.fingerprint == document(small_local)["fingerprint"]
+    assert made.dataset.fingerprint == document(small_local)["fingerprint"]
     assert made.dataset.ledger["written"] == made.dataset.ledger["listed"]
     fetched = bucket.fetch("out", tmp_path)
     assert outcomes(fetched) == outcomes(small_local)

@@ -18,7 +18,6 @@ from shardwright.loader import pin
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.rollback import rollback
-from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.version import LATEST_JSON, LEASE_JSON, VersionState
 
@@ -51,7 +50,7 @@ def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, tmp_path: Pat
     assert [record.state for record in list_versions(output)] == [VersionState.PUBLISHED] * 2
     made = convert(output=tmp_path / "fresh", plan_from=f"{first.path}/dataset.json", **settings)
     assert made.dataset.fingerprint == second.outcome["fingerprint"] == _pointer(source)["fingerprint"]
-    assert pin(output).endswith(second.version) and validate(output).sound
+    assert pin(output).endswith(second.version)
     rollback(output)
     assert _pointer(source)["version"] == first.version
     assert source.get(f"out/{LEASE_JSON}") == b""
