@@ -276,36 +276,28 @@ def test_a_wrong_certificate_is_not_accepted(
 
 
 def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """Returns the settings of a server whose certificate a new authority signed, and the authority's."""
+    """Returns the settings of a server with a new certificate, and the file of that certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    pem, now, made = serialization.Encoding.PEM, datetime.datetime.now(datetime.UTC), {}
-    keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("authority", "server")}
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    for name, key in keys.items():
-        subject, issuer = (
-            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common)])
-            for common in (name, "authority")
-        )
-        is_authority = name == "authority"
-        made[name] = (
-            x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(is_authority, None), True)
-            .add_extension(names, False)
-            .sign(keys["authority"], hashes.SHA256())
-        )
-        (folder / f"{name}.pem").write_bytes(made[name].public_bytes(pem))
-    private = keys["server"].private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    pem, now = serialization.Encoding.PEM, datetime.datetime.now(datetime.UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "server")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(address, False)
+        .sign(key, hashes.SHA256())
     )
+    (folder / "server.pem").write_bytes(certificate.public_bytes(pem))
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (folder / "key.pem").write_bytes(private)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(folder / "server.pem", folder / "key.pem")
-    return tls, folder / "authority.pem"
+    return tls, folder / "server.pem"
 
 
 def test_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch, serve: Serve) -> None:
