@@ -9,11 +9,11 @@ import pytest
 from helpers.hostile import picture, refused
 from helpers.listing import listed
 from helpers.packing import by_key, list_refs
-from helpers.records import balanced, examples, labels_by_key, quarantine, value
+from helpers.records import value
 from helpers.repository import PHOTOS
 from helpers.trees import put_files
 
-from shardwright.pipelines.convert import convert
+from shardwright.core.plan.assign import Placement
 
 
 @pytest.fixture
@@ -27,18 +27,15 @@ def flat(tmp_path: Path) -> Path:
     return folder
 
 
-def test_names_give_classes_and_groups_which_stay_in_one_split(flat: Path, tmp_path: Path) -> None:
+def test_names_give_classes_and_groups_which_stay_in_one_split(flat: Path) -> None:
     pattern = r"(?P<label>[a-z]+)\d(?P<group>\d)\.(jpg|png)"
-    made = convert(input=flat, output=tmp_path / "out", label_regex=pattern, splits="a=0.5,b=0.5")
-    found = labels_by_key(tmp_path / "out")
-    assert len(found) == 12 and all(key.startswith(label) for key, label in found.items())
-    assert made.dataset.labels == ("fruit", "homes")
-    assert made.run["detected_as"] == ["file names that say the class"]
-    groups = [
-        {value(record, "image/filename")[6] for record in records}
-        for records in examples(tmp_path / "out").values()
-    ]
-    assert groups[0] and groups[1] and not groups[0] & groups[1]
+    found = listed(flat, "classification", label_regex=pattern, splits="a=0.5,b=0.5")
+    assert found.input.detected_as == "file names that say the class"
+    assert len(found.refs) == 12 and all(key.startswith(ref.label) for key, ref in found.refs.items())
+    assert {ref.label for ref in found.refs.values()} == {"fruit", "homes"}
+    placement = Placement(found.settings)
+    splits = {(key[6], placement.split(ref)) for key, ref in found.refs.items()}
+    assert len(splits) == 6 and {split for _, split in splits} == {"a", "b"}
 
 
 def test_names_give_splits(flat: Path) -> None:
@@ -59,15 +56,14 @@ def test_folders_are_ignored_unless_the_expression_matches_them(tmp_path: Path) 
     }
 
 
-def test_names_that_do_not_match_are_reported_and_never_labelled(flat: Path, tmp_path: Path) -> None:
-    for name in ("Fruit7.jpg", "fruit.jpg", "notes1.jpg.jpg", "xfruit07.jpg9"):
+def test_names_that_do_not_match_are_reported_and_never_labelled(flat: Path) -> None:
+    others = {"Fruit7.jpg", "fruit.jpg", "notes1.jpg.jpg", "xfruit07.jpg9"}
+    for name in others:
         shutil.copy(flat / "fruit00.jpg", flat / name)
-    pattern = r"(?P<label>[a-z]+)\d+\.(jpg|png)"
-    made = convert(input=flat, output=tmp_path / "out", label_regex=pattern, max_bad_fraction=0.5)
-    assert balanced(made.dataset.ledger) and made.dataset.ledger["quarantined"] == 4
-    assert {entry["reason"] for entry in quarantine(tmp_path / "out").values()} == {"UNKNOWN_LABEL"}
-    (warning,) = [text for text in made.outcome["warnings"] if "UNKNOWN_LABEL" in text]
-    assert warning.startswith("4 entries") and warning.count("does not match --label_regex") == 3
+    refs = listed(flat, "classification", label_regex=r"(?P<label>[a-z]+)\d+\.(jpg|png)").refs
+    messages = {key: ref.message for key, ref in refs.items() if not ref.label}
+    assert messages.keys() == others and len(refs) == 12 + len(others)
+    assert all("does not match --label_regex" in message for message in messages.values())
 
 
 def test_images_without_classes_can_be_kept(flat: Path) -> None:

@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from helpers.hostile import check_books, picture
+from helpers.hostile import picture
 from helpers.packing import (
     FORMS,
     PACKERS,
@@ -28,7 +28,6 @@ from helpers.packing import (
 )
 
 from shardwright.core.sources.archives import files, members
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.image_ref import NO_SPLIT
 
 
@@ -369,7 +368,7 @@ def test_damage_anywhere_is_reported(tmp_path: Path, kind: str) -> None:
         ), (case, found)
 
 
-def test_ledgers_balance_after_a_hundred_damaged_archives(tmp_path: Path) -> None:
+def test_each_of_a_hundred_damaged_archives_is_accounted_for(tmp_path: Path) -> None:
     noise = random.Random(7)
     sound = [(".zip", zip_of(PICTURES, method)) for method in (0, 8)]
     sound += [(suffix, pack(tar_of(PICTURES))) for suffix, pack in PACKERS.items()]
@@ -377,6 +376,6 @@ def test_ledgers_balance_after_a_hundred_damaged_archives(tmp_path: Path) -> Non
     for case in range(100):
         suffix, data = sound[case % len(sound)]
         (tmp_path / "in" / f"{case:03d}{suffix}").write_bytes(_damaged(noise, data) or b"x")
-    made = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), max_bad_fraction=1, resize=16)
-    keys = {key.partition("!")[0].partition("#")[0] for key in check_books(tmp_path / "out")}
-    assert len(keys) == 100 and made.dataset.ledger["written"] > 80
+    found = read_all(by_key(list_refs(tmp_path / "in")))
+    assert len({key.partition("!")[0].partition("#")[0] for key in found}) == 100
+    assert sum(data in PICTURES.values() for data in found.values()) > 80
