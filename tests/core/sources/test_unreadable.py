@@ -9,12 +9,11 @@ import os
 import random
 import shutil
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
 from helpers.annotation_sets import labelme
-from helpers.hostile import document, identity, picture, run, run_forked
+from helpers.hostile import document, picture, run
 from helpers.listing import Listed, listed, put_photos
 from helpers.manifests import write_csv
 from helpers.packing import tar_of, zip_of
@@ -22,7 +21,8 @@ from helpers.records import quarantine
 from helpers.trees import put_files
 from PIL import Image
 
-from shardwright.pipelines.cli import main
+from shardwright.core.concurrency.converters import call_in_process
+from shardwright.schemas.ledger import Entry
 
 PSD = b"8BPS\0\1" + bytes(range(200))
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
@@ -71,9 +71,9 @@ def test_a_class_with_only_psd_is_counted(capfd: pytest.CaptureFixture[str], tmp
     assert made["labels"] == ["ant", "bee"] and made["ledger"]["quarantined"] == 4
     assert made["ledger"]["filtered"] == 0
     done = run(capfd, "plan", "--input", tmp_path / "in")
-    assert (
-        done.code == 0 and "4 entries of the input are left out as UNSUPPORTED_FORMAT" in done.out + done.err
-    )
+    shown = done.out + done.err
+    assert done.code == 0 and "4 entries of the input are left out as UNSUPPORTED_FORMAT" in shown
+    assert shown.count("it is psd") == 3, "some of them are named"
 
 
 def test_unsupported_images_in_folders_archives_and_manifests_are_faults(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def _damaged(data: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-def _put_masks(root: Path) -> list[str]:
+def _put_masks(root: Path) -> None:
     """Writes LabelMe files whose masks are no pictures, or damaged ones."""
     header = b"\x89PNG\r\n\x1a\n"
     masks = (b"no picture", picture(1)[:60], header + b"x" * 40, header)
@@ -151,10 +151,9 @@ def _put_masks(root: Path) -> list[str]:
         labelme.save(root / f"{Path(photo.name).stem}.json", labelme.document(photo, shapes=[drawn]))
     for photo in put_photos(root, ["rose"]):
         labelme.save(root / "rose.json", labelme.document(photo))
-    return ["--input", root.name, "--layout", "detection"]
 
 
-def _put_files(root: Path) -> list[str]:
+def _put_files(root: Path) -> None:
     """Writes damaged pictures of many formats, and a damaged archive of them."""
     chance = random.Random(1)
     colors = Image.effect_noise((40, 30), 60).convert("RGB")
@@ -167,32 +166,23 @@ def _put_files(root: Path) -> list[str]:
     put_files(root / "files", files)
     packed = gzip.compress(tar_of(files), mtime=0)
     (root / "packed.tar.gz").write_bytes(packed[: len(packed) * 2 // 3])
-    return ["--input", f"a={root.name}/files", "--input", f"b={root.name}/packed.tar.gz"]
 
 
-def _work_in(folder: Path) -> None:
-    """Lets a process work in a folder, and put its temporary files there."""
-    os.chdir(folder)
-    os.environ["TMPDIR"] = str(folder / "tmp")
+def entries_of(path: str, layout: str) -> dict[str, Entry]:
+    """Lists and converts an input; returns the entries of its ledger."""
+    return listed(path, layout, "spool").entries()
 
 
 def test_ledgers_are_equal_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = {"masks": _put_masks(tmp_path / "of_masks"), "files": _put_files(tmp_path / "of_files")}
-    other = tmp_path / "other"
-    for name in ("of_masks", "of_files"):
-        shutil.copytree(tmp_path / name, other / name)  # with the times of the files
-    (other / "tmp").mkdir()
-    commands = [
-        ["convert", *options, "--output", output, "--max_bad_fraction", "1"]
-        for output, options in inputs.items()
-    ]
-    monkeypatch.chdir(tmp_path)
-    for command in commands:
-        assert main(command) == 0
-        assert run_forked(tmp_path / "log", *command, before=partial(_work_in, other)).code == 0
-    for output in inputs:
-        lines = quarantine(tmp_path / output)
-        assert len(lines) > 3 and not any(" at 0x" in line["message"] for line in lines.values())
-        first, second = identity(tmp_path / output), identity(other / output)
-        assert first.keys() == second.keys()
-        assert {name for name in first if first[name] != second[name]} <= {"dataset.json"}
+    _put_masks(tmp_path / "here" / "masks")
+    _put_files(tmp_path / "here")
+    (tmp_path / "here" / "spool").mkdir()
+    shutil.copytree(tmp_path / "here", tmp_path / "there")  # with the times of the files
+    layouts = {"masks": "detection", "files": "classification", "packed.tar.gz": "classification"}
+    for path, layout in layouts.items():
+        monkeypatch.chdir(tmp_path / "here")
+        here = entries_of(path, layout)
+        monkeypatch.chdir(tmp_path / "there")
+        assert call_in_process(entries_of, path, layout) == here
+        messages = [entry.message for entry in here.values() if entry.outcome == "quarantined"]
+        assert messages and not any(" at 0x" in message for message in messages)
