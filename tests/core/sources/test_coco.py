@@ -303,8 +303,8 @@ def test_gaps_in_ids_are_not_classes(
     # The names file of one dataset can be used for the next one.
     names = tmp_path / "names.txt"
     names.write_text("1:person\n3:thing\n16:bird\n")
-    other = convert(**settings, output=tmp_path / "other", class_names=names).dataset
-    assert other.classes == {1: "person", 3: "thing", 16: "bird"}
+    other = plan(**settings, class_names=names).plan
+    assert other.classes(1) == {1: "person", 3: "thing", 16: "bird"}
 
 
 PATHS = (
