@@ -53,7 +53,7 @@ def _bounds(records: list[bytes]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(52))
 def test_random_damage_is_detected_and_loses_no_sound_record(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(250):
@@ -201,9 +201,3 @@ def test_range_checksums_equal_those_of_the_ranges(most: int) -> None:
             end = rng.choice((begin, len(data), rng.randint(begin, len(data))))
             assert sums.value(begin, end) == google_crc32c.value(data[begin:end])
         assert sums.value(0, 0) == google_crc32c.value(b"")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 140))
-def test_more_random_damage_is_detected(seed: int) -> None:
-    test_random_damage_is_detected_and_loses_no_sound_record(seed)
