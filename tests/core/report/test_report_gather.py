@@ -269,7 +269,10 @@ _DAMAGED = {
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name in _DAMAGED for text in _DAMAGED[name]])
-def test_damaged_documents_are_named_and_the_report_continues(copied: Path, name: str, text: str) -> None:
+def test_damaged_documents_are_named_and_the_report_continues(
+    dataset: Path, tmp_path: Path, name: str, text: str
+) -> None:
+    copied = Path(shutil.copytree(dataset, tmp_path / "dataset"))
     of_this_build = f'{{"fingerprint": "{read_dataset(copied).fingerprint}", '
     (copied / name).write_text(text.replace("{", of_this_build, 1) if name == "statistics.json" else text)
     data = gather(str(copied))
