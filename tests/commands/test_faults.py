@@ -561,6 +561,7 @@ def test_wrong_minutes_are_a_usage_error(tmp_path: Path, minutes: str) -> None:
 
 def endless_decoder(mark: str) -> None:
     """Makes decoding an image take forever, as in a decoder that never checks for signals."""
+    importlib.import_module("shardwright.pipelines.process").FORCE_SECONDS = 0.5
     module = importlib.import_module("shardwright.core.conversion")
 
     def stuck(*args: object) -> None:
