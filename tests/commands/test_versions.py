@@ -479,14 +479,10 @@ def wrong_files(version: Path) -> list[str]:
 
 
 def test_a_validation_reports_the_changed_files_of_a_version(version: Path) -> None:
-    def counts() -> dict[str, int]:
-        beside = version.parents[2]
-        report = validate(version, mode="fast", report=beside / "findings.json", html=beside / "report.html")
-        return dict(report.run.counts)
-
-    assert counts() == {}
     (version / "diff.json").unlink()
-    assert counts() == {"REPORT_MISMATCH": 1}
+    beside = version.parents[2]
+    report = validate(version, mode="fast", report=beside / "findings.json", html=beside / "report.html")
+    assert report.run.counts == {"REPORT_MISMATCH": 1}
 
 
 @pytest.mark.parametrize("file", FILES)
