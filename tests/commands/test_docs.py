@@ -247,11 +247,6 @@ STEP = re.compile(
 )
 
 
-def is_installed(block: str) -> bool:
-    """Returns whether the programs that a block imports are here."""
-    return all(find_spec(name) for name in re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE))
-
-
 def write_by_split(folder: Path) -> None:
     """Writes what TFRecorder and ImageFolder read: folders of splits and classes, and a CSV file."""
     rows = ["split,image_uri,label"]
@@ -308,7 +303,8 @@ def test_a_walkthrough_runs(page: str, workplace: Path, capsys: pytest.CaptureFi
     skipped, tried, output = [], [], ""
     for step in STEP.finditer((DOCS / page).read_text().replace(" \\\n", " ")):
         if step["python"]:
-            if is_installed(step["python"]):
+            imported = re.findall(r"^(?:import|from) (\w+)", step["python"], re.MULTILINE)
+            if all(find_spec(name) for name in imported):
                 exec(compile(step["python"], page, "exec"), names)
             else:
                 skipped.append(step["python"])
@@ -334,16 +330,6 @@ nbformat = late("nbformat")
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
 
 
-def check_texts(output: str) -> None:
-    """Checks what the cells printed: a sound dataset, a falling loss, and a rebuild of two shards."""
-    assert "sound: True" in output
-    assert "'shards': 2" in output and "'converted': 2" in output and "'added': 2" in output
-    losses = re.search(r"loss: (.*)", output)
-    assert losses is not None
-    first, *_, last = map(float, losses[1].split())
-    assert last < first
-
-
 def test_the_notebook_is_stored_without_results() -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
@@ -363,7 +349,13 @@ def test_the_cells_convert_look_train_and_rebuild(
     for number, cell in enumerate(nbformat.read(NOTEBOOK, as_version=4).cells):
         if cell.cell_type == "code":
             exec(compile(cell.source, f"cell {number}", "exec"), names)
-    check_texts(capsys.readouterr().out)
+    output = capsys.readouterr().out
+    assert "sound: True" in output
+    assert "'shards': 2" in output and "'converted': 2" in output and "'added': 2" in output
+    losses = re.search(r"loss: (.*)", output)
+    assert losses is not None
+    first, *_, last = map(float, losses[1].split())
+    assert last < first
     assert names["sheet"].getbbox() == (0, 0, 576, 192)
     assert sorted(PHOTOS.rglob("*")) == photos
     assert not names["work"].exists()
