@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -31,6 +30,7 @@ from shardwright.pipelines import cli, progress
 from shardwright.pipelines.progress import progress_text, show_progress
 from shardwright.pipelines.run import (
     exit_code_of,
+    hide_tracebacks,
     metrics_of,
     quiet_worker_processes,
     run_pipeline,
@@ -172,38 +172,33 @@ def test_a_worker_process_writes_the_same_bytes_and_a_call_leaves_beam_unchanged
     assert (threading.excepthook, vars(sdk_worker).get("print")) == before
 
 
-#: Prints what threads of Beam, and others, print when they fail, before and after tracebacks are hidden.
-_FAILURES = """
-import sys, threading
-from apache_beam.runners.worker import sdk_worker
-from shardwright.pipelines.run import hide_tracebacks
+def test_tracebacks_of_beams_workers_are_hidden_and_all_others_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    of_beam: dict[str, Any] = {"__name__": "apache_beam.runners.worker.made_up"}
+    exec("def fail():\n    raise ValueError('of a worker')", of_beam)
 
-of_beam = {"__name__": "apache_beam.runners.worker.made_up"}
-exec("def fail():\\n    raise ValueError('of a worker')", of_beam)
+    def own() -> None:
+        raise ValueError("our own")
 
-def own():
-    raise ValueError("our own")
+    def printed() -> str:
+        """Returns what threads of Beam, and others, print when they fail."""
+        for function in (of_beam["fail"], own):
+            thread = threading.Thread(target=function)
+            thread.start()
+            thread.join()
+        vars(sdk_worker).get("print", print)("a traceback", file=sys.stderr)
+        return capsys.readouterr().err
 
-def fail():
-    for function in (of_beam["fail"], own):
-        thread = threading.Thread(target=function)
-        thread.start()
-        thread.join()
-    vars(sdk_worker).get("print", print)("a traceback", file=sys.stderr)
-
-fail()
-print("hidden", file=sys.stderr)
-hide_tracebacks()
-hide_tracebacks()
-fail()
-"""
-
-
-def test_tracebacks_of_beams_workers_are_hidden_and_all_others_shown() -> None:
-    done = subprocess.run([sys.executable, "-c", _FAILURES], capture_output=True, text=True, check=True)
-    before, _, after = done.stderr.partition("hidden\n")
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    monkeypatch.setattr(sdk_worker, "print", print, raising=False)
+    monkeypatch.delattr(sdk_worker, "print")  # as if no command had run in this process
+    before = printed()
     for text in ("of a worker", "our own", "a traceback"):
         assert text in before
+    hide_tracebacks()
+    hide_tracebacks()
+    after = printed()
     assert "our own" in after and "of a worker" not in after and "a traceback" not in after
 
 
