@@ -14,7 +14,6 @@ from helpers.versioned import V1, V2, V3, V4, add_version, latest_of, point_to
 from shardwright.pipelines import prepare
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.diff import diff
-from shardwright.pipelines.plan import plan
 from shardwright.pipelines.report import report
 from shardwright.pipelines.salvage import salvage
 
@@ -67,12 +66,6 @@ def test_diff_reads_versions(capfd: Capture, out: Path) -> None:
     assert found.as_json()["datasets"] == {"old": f"{out}@{V1}", "new": f"{out}@{V2}"}
     assert diff(out, f"{out}@{V2}").drift.changes.unchanged == 8
     assert "has no version" in sentence_of(run(capfd, "diff", f"{out}@{V3}", out), 2)
-
-
-def test_plan_from_accepts_versions(out: Path, datasets: list[Path]) -> None:
-    tree = str(datasets[1].parent / "in8")
-    for name, shards in ((out, 4), (f"{out}@{V1}", 3)):
-        assert plan(input=tree, plan_from=str(name)).plan.shards == {"train": shards}
 
 
 @pytest.mark.sampled(1)
