@@ -17,8 +17,10 @@ from shardwright.core.images.signatures import (
 from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.archives.files import (
     COMPRESSED,
+    ZIP,
     OpenArchive,
     checked_kind,
+    describe_splits,
     extension_kind,
     first_archive,
     is_archive_head,
@@ -66,7 +68,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     kind = checked_kind(probe)
     if not kind:
-        return "a folder of archives"
+        return f"a folder of archives{describe_splits(probe, 'archives', settings)}"
     return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
 
 
@@ -129,7 +131,8 @@ def _metadata_of(opened: OpenArchive) -> dict[str, ImageRef] | None:
         if is_image_name(ref.key):
             images.add(name_hash(stem_of(ref.key)))
         elif is_metadata_name(ref.key):
-            beside[ref.key] = ref
+            # The last of several members with a name counts in a tar, the first one in a zip.
+            beside[ref.key] = beside.get(ref.key, ref) if opened.kind == ZIP else ref
     beside = {path: ref for path, ref in beside.items() if name_hash(stem_of(path)) in images}
     return beside if images and len({*map(stem_of, beside)}) == len(images) else None
 
@@ -203,7 +206,7 @@ def _references(
         parts = path.split("/")
         inside = "/".join([*above, *parts[min(wrappers, len(parts) - 1) :]])
         split, label = tree.place(inside, settings.folders_of_label)
-        ref = ref._replace(split=split, label=label)
+        ref = ref._replace(split=split or ref.split, label=label)
         reason = why_filtered(path) or (FilterReason.OUTSIDE_SPLITS if tree.leaves_out(inside) else "")
         yield ref.filtered(reason) if ref.is_candidate and reason else ref
 

@@ -12,7 +12,7 @@ import os
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
@@ -36,16 +36,17 @@ from shardwright.core.sources.archives.members import (
     list_zip,
     most_unpacked,
 )
-from shardwright.core.sources.containers import first_containers, state_of
+from shardwright.core.sources.containers import first_containers, keeps_splits, of_splits, state_of
 from shardwright.core.sources.file_states import name_hash
-from shardwright.core.sources.folder_tree import split_of_folder
-from shardwright.core.sources.image_files import files_below, is_hidden, key_of
+from shardwright.core.sources.folder_tree import AUTO, split_of_folder
+from shardwright.core.sources.image_files import files_below, is_hidden, key_of, splits_of_files
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit
 from shardwright.core.storage.ranges import RandomAccessFile, RangeReader, open_ranges
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import ByteRange, decode_place
 from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, UsageError, words_of
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.units import format_size
@@ -250,6 +251,8 @@ def first_archive(probe: InputProbe) -> str:
     return archives[0] if archives and probe.images_below <= len(archives) else ""
 
 
+#: Source of archives whose members are samples.
+_SAMPLES = "webdataset"
 _SPOOL_FORMAT = "unpacked tar 2"
 #: Most top folders of an input that are passed on, besides those named like splits.
 _MAX_TOPS = 12
@@ -263,11 +266,13 @@ class ArchiveFile(NamedTuple):
       state: State of the file.
       tops: Folders at the top of the input that hold archives or images; empty if the input is the
         archive.
+      split: Split from its name or folders, for members whose own folders give none.
     """
 
     key: str
     state: StoredObject
     tops: tuple[str, ...] = ()
+    split: str = ""
 
 
 def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
@@ -294,10 +299,30 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
             archives.append(ArchiveFile(key, state))
         else:
             others = True
+    splits = _splits_of([archive.key for archive in archives], item.source, context.settings)
     for archive in archives:
-        yield InputSplit(item, archive.state.path, archive._replace(tops=tuple(sorted(tops))))
+        detail = archive._replace(tops=tuple(sorted(tops)), split=splits.get(archive.key, ""))
+        yield InputSplit(item, archive.state.path, detail)
     if others:
         yield InputSplit(item, item.path)
+
+
+def _splits_of(keys: Sequence[str], source: str, settings: ConvertSettings) -> Mapping[str, str]:
+    """Returns archive -> split from its name, unless settings say otherwise.
+
+    The folders of a WebDataset's shards count too; those of other archives may be classes.
+    """
+    if not keeps_splits(settings) or settings.folders != AUTO or settings.label_regex:
+        return {}
+    names = {key: key if source == _SAMPLES else key.rpartition("/")[2] for key in keys}
+    splits = splits_of_files(names.values())
+    return {key: splits[name] for key, name in names.items()}
+
+
+def describe_splits(probe: InputProbe, source: str, settings: ConvertSettings) -> str:
+    """Returns the splits of the archives in a folder, for messages."""
+    keys = [key_of(name) for name, state in files_below(probe.path) if is_listed_archive(name, state.size)]
+    return of_splits(_splits_of(keys, source, settings).values())
 
 
 def is_listed_archive(key: str, size: int) -> bool:
@@ -399,7 +424,7 @@ class OpenArchive:
                 )
                 key = f"{path}#{suffixes[path]}"
                 owners[name_hash(key)] = index
-            yield path, ref._replace(key=f"{archive_key}!{key}", uri=self.part.path)
+            yield path, ref._replace(key=f"{archive_key}!{key}", uri=self.part.path, split=self.archive.split)
         if self.damage:
             _, size, version, *_ = self.archive.state
             ref = ImageRef(archive_key, self.part.path, split=NO_SPLIT, size=size, version=version)
@@ -446,7 +471,7 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
     Raises:
       ArchiveDamage: If the archive is damaged, after the members before the damage.
     """
-    key, (path, size, version, *_), _ = opened.archive
+    key, (path, size, version, *_), *_ = opened.archive
     if not size:
         raise ArchiveDamage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
     reader = unpacked = RangeReader(path, size, version)

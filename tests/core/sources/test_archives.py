@@ -239,6 +239,31 @@ def test_auto_detects_shards_and_class_folders(tmp_path: Path, suffix: str) -> N
     assert [(ref.label, ref.reason) for ref in refs] == [("ant", ""), ("ant", "not_an_image"), ("bee", "")]
 
 
+@pytest.mark.parametrize(
+    ("names", "member", "splits"),
+    [
+        (("a-train-00.tar", "a-train-01.tar", "a-val-00.tar"), "1", ["train", "train", "val"]),
+        (("test/00.tar", "train/00.tar"), "1", ["test", "train"]),
+        (("train-00.tar", "train-01.tar"), "1", ["", ""]),
+        (("test.tar", "train.tar"), "ant/1", ["test", "train"]),
+        (("dev board/00.tar", "test tube/00.tar"), "ant/1", ["", ""]),  # classes
+    ],
+)
+def test_names_of_archives_give_splits(
+    tmp_path: Path, names: tuple[str, ...], member: str, splits: list[str]
+) -> None:
+    for name in names:
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tar_of({f"{member}.png": picture(1), f"{member}.cls": b"1"}))
+    refs, _ = refs_of(tmp_path / "in", tmp_path / "spool")
+    assert [(ref.key, ref.split) for ref in refs if ref.is_candidate] == [
+        (f"{name}!{member}.png", split) for name, split in zip(names, splits, strict=True)
+    ]
+    (refs, _) = refs_of(tmp_path / "in", tmp_path / "spool", splits="train=0.5,test=0.5")
+    assert {ref.split for ref in refs} == {""}
+
+
 def labels(tmp_path: Path, **settings: Any) -> dict[str, tuple[str, str]]:
     """Returns class and reason for all images in `a.tar`."""
     found = by_key(list_refs(tmp_path / "a.tar", "webdataset", **settings))

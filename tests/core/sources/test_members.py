@@ -194,6 +194,15 @@ def test_of_equal_names_a_tar_uses_the_last_and_a_zip_the_first(tmp_path: Path) 
     assert found["a/x.png"] == b"one" and found["a/x.png#3"] == "CORRUPT" and len(found) == 4
 
 
+def test_of_equal_metadata_a_tar_uses_the_last_and_a_zip_the_first(tmp_path: Path) -> None:
+    members = [("1.png", b"one"), ("1.json", b'{"label": "first"}'), ("1.json", b'{"label": "last"}')]
+    with pytest.warns(UserWarning, match="Duplicate"):
+        (tmp_path / "a.zip").write_bytes(zip_of(members))
+    (tmp_path / "a.tar").write_bytes(tar_of(members))
+    for name, label in (("a.zip", "first"), ("a.tar", "last")):
+        assert by_key(list_refs(tmp_path / name))[f"{name}!1.png"].label == label
+
+
 def test_encrypted_members_and_unknown_methods_are_faults(tmp_path: Path) -> None:
     data = bytearray(zip_of({"a/1.png": b"one", "a/2.png": b"two", "a/3.png": b"three"}, 0))
     first, second, _ = [i for i in range(len(data)) if data[i : i + 4] == b"PK\1\2"]
