@@ -106,6 +106,11 @@ class InputProbe:
                         files.append(entry.name)
         return files, folders
 
+    def has_file(self, name: str) -> bool:
+        """Returns whether a file is directly in a folder, though `files` lacks some of a large one."""
+        is_large = len(self.files) >= min(IMAGES, LISTED)
+        return name in self.files or (is_large and storage.exists(storage.join(self.path, name)))
+
     def folders_near(self) -> Iterator[InputProbe]:
         """Yields the folder and the first folders below it, level by level. Hidden folders are left out."""
         waiting = deque([self])

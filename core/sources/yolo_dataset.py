@@ -191,7 +191,7 @@ def _find_names(probe: InputProbe) -> str:
     Images and labels are beside the file, in `images` and `labels`, in folders for each split
     (`train/images`), in Darknet's `obj_train_data`, in FiftyOne's `data`, or where lists of the splits say.
     """
-    name = next((name for name in _NAME_FILES if name in probe.files), "")
+    name = next(filter(probe.has_file, _NAME_FILES), "")
     inner = [name for name in probe.folders if name in _IMAGE_FOLDERS or name in split_folders(probe.folders)]
     folders = [probe, *map(probe.inside, inner)]
     holds_labels = any(
@@ -210,7 +210,7 @@ def texts_beside_images(probe: InputProbe) -> list[str]:
 def _split_lists(probe: InputProbe) -> dict[str, str]:
     """Returns list of images -> split, in a folder without obj.data; none if there are fewer than two."""
     places: dict[str, str] = {}
-    for name in probe.files:
+    for name in sorted({*probe.files, *filter(probe.has_file, (f"{split}.txt" for split in _SPLITS))}):
         stem = stem_of(name).lower()
         if not name.lower().endswith(_LISTS) or split_token(stem) != stem:
             continue

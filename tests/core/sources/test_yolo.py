@@ -10,6 +10,7 @@ import pytest
 from helpers.annotation_sets.yolo import DARKNET, SPLITS, YAML, put_darknet, put_labels, put_set
 from helpers.listing import listed, put_photos
 
+from shardwright.core.sources import input_probe
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.yolo import label_folder, label_path, parse_labels
 from shardwright.schemas.annotations import ObjectAnnotation
@@ -97,6 +98,21 @@ def test_darknet_folders_are_read(tmp_path: Path, names: str, above: str) -> Non
     others = {names: "not_an_image", "README.txt": "not_an_image"}
     assert found.reasons() == {"orphan.txt": "BAD_ANNOTATION", **others}
     found.check_boxes("seagull.jpg", photos[3])
+
+
+def test_names_and_lists_in_a_large_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = put_photos(tmp_path)
+    put_labels(tmp_path, photos)
+    (tmp_path / "classes.txt").write_text("thing\nno\nbird\n")
+    (tmp_path / "train.txt").write_text("eagle.jpg\napple.jpg\nhouse.jpg\n")
+    (tmp_path / "val.txt").write_text("seagull.jpg\n")
+    monkeypatch.setattr(input_probe, "LISTED", 4)
+    monkeypatch.setattr(
+        input_probe, "_is_one_of_few", lambda name, _: name not in ("classes.txt", "train.txt")
+    )
+    assert {key: ref.split for key, ref in listed(tmp_path).refs.items()} == {
+        **{f"{name}.jpg": "train" for name in ("eagle", "apple", "house")}, "seagull.jpg": "val"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("names", ["classes.txt", "obj.names"])
