@@ -43,6 +43,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.units import listed
 
 #: Bytes at the beginning of a file from which its format and the folder of its images are found.
 _HEAD_BYTES = 1 << 20
@@ -185,7 +186,7 @@ class DocumentFormat:
         """Yields the paths of the files in a folder, relative to it."""
 
         def names_in(folder: InputProbe) -> list[str]:
-            return folder.files_with(self.suffixes, tried, lambda path: self._is_one(path, settings))
+            return self._names_in(folder, settings, tried)
 
         names = names_in(probe)
         yield from names
@@ -196,6 +197,25 @@ class DocumentFormat:
             folders = [name for name in probe.folders if name == _ANNOTATIONS or name in folders]
         for folder in folders[:tried]:
             yield from (f"{folder}/{name}" for name in names_in(probe.inside(folder)))
+
+    def _names_in(self, folder: InputProbe, settings: ConvertSettings, tried: int | None) -> list[str]:
+        return folder.files_with(self.suffixes, tried, lambda path: self._is_one(path, settings))
+
+    def _check_others(self, probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> None:
+        """Checks that files in folders that are named like splits are all.
+
+        Raises:
+          UsageError: If a folder of another name has such a file.
+        """
+        used = {name.rpartition("/")[0] for name in names}
+        for name in () if used & {"", _ANNOTATIONS} else probe.folders:
+            is_other = name not in used and not name.startswith(".")
+            if is_other and self._names_in(probe.inside(name), settings, _MAX_TRIED):
+                raise UsageError(
+                    f"{probe.where}: {listed(map(printable, sorted(used)))} may be splits, but "
+                    f"{printable(name)}, which holds {self.noun} too, is not; move it out of the input, or "
+                    "rename the folders."
+                )
 
     def _files(
         self, probe: InputProbe, settings: ConvertSettings
@@ -208,6 +228,7 @@ class DocumentFormat:
         names = [""] if probe.is_file else [*self._names(probe, settings)]
         if not names:
             raise UsageError(f"{probe.where} holds no {self.noun}; {self.rule}")
+        self._check_others(probe, names, settings)
         left_out = self.leave_out(probe, names, settings)
         files: dict[ListFile, str] = {}
         for name, split in splits_of_files(name for name in names if name not in left_out).items():

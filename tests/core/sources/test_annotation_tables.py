@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from helpers.annotation_sets.box_table import HEADER, NAMES, boxes_of, in_any_order, put, rows_of
 from helpers.annotation_sets.open_images import MIDS, put_csv
 from helpers.annotation_sets.open_images import rows_of as open_images_rows
-from helpers.listing import Listed, Photo, listed, put_photos
+from helpers.listing import Listed, Photo, listed, put_photos, refusal
 
 from shardwright.schemas.errors import UsageError
 
@@ -207,6 +208,10 @@ def test_a_folder_of_splits_is_read(tmp_path: Path, photos: list[Photo]) -> None
         for path in tmp_path.glob(f"*{split}-*.csv"):
             path.rename(tmp_path / split / "boxes.csv")
     assert {key: ref.split for key, ref in listed(tmp_path).refs.items()} == expected
+    shutil.copytree(tmp_path / "train", tmp_path / "more")
+    assert "train and validation may be splits, but more, which holds CSV file of" in refusal(
+        tmp_path, "detection"
+    )
 
 
 BAD_ROWS = {
