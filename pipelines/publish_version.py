@@ -24,7 +24,7 @@ from shardwright.core.versions import (
     write_version_record,
 )
 from shardwright.pipelines.command import Outcome
-from shardwright.pipelines.rollback import moved_meanwhile, newest_published
+from shardwright.pipelines.rollback import moved_meanwhile, newest_published, note_publication
 from shardwright.pipelines.tables import console, one_line
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.codes import Severity
@@ -114,6 +114,7 @@ def publish(
         _check_unseen(output, record, current)
     if current != name:
         before = records.get(current)
+        note_publication(output, before, pointer)
         stays = before is not None and before.state is VersionState.PUBLISHED
         previous = current if stays else newest_published(records, name)
         if not switch_pointer(output, Pointer(name, fingerprint, time.time(), previous), tag):

@@ -15,6 +15,7 @@ from shardwright.core.versions import (
     accept_command,
     current_pointer,
     located,
+    mark_published,
     no_such_version,
     require_undamaged,
     switch_pointer,
@@ -107,6 +108,8 @@ def rollback(output: str | os.PathLike[str], version: str = "") -> RollbackResul
     if target.version != current:
         if left is not None and is_withdrawn and left.state is not VersionState.WITHDRAWN:
             write_version_record(output, replace(left, state=VersionState.WITHDRAWN))
+        else:
+            note_publication(output, left, pointer)
         previous = target.version if goes_back else newest_published(records, target.version)
         if not switch_pointer(output, Pointer(target.version, fingerprint, time.time(), previous), tag):
             if left is not None and is_withdrawn:
@@ -142,6 +145,15 @@ def _repeated(output: str, records: Mapping[str, VersionRecord], current: str) -
     previous = newest_published(records, current)
     further = f"; go further back with shardwright rollback {shell_word(output)} --to {previous}"
     return f"nothing changed since the rollback{since}{further if previous else ''}"
+
+
+def note_publication(output: str, latest: VersionRecord | None, pointer: Pointer | None) -> None:
+    """Records when the latest version was published, if its rebuild was interrupted before it could.
+
+    Without that time, it counts as never published once the pointer names another one.
+    """
+    if latest is not None and latest.is_unseen and pointer is not None:
+        mark_published(output, latest, pointer.published)
 
 
 def newest_published(records: Mapping[str, VersionRecord], before: str) -> str:

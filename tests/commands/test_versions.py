@@ -393,6 +393,19 @@ def test_the_first_version_and_one_of_a_rebuild_that_died_before_the_switch_can_
     assert latest_of(tmp_path / "new")["previous"] == ""
 
 
+@pytest.mark.parametrize(
+    "command", [lambda out: rollback(out, V2), lambda out: publish(f"{out}@{V4}", accept="all")]
+)
+def test_a_latest_version_whose_rebuild_died_after_the_switch_stays_published(
+    refused: Path, sound_dataset: Path, command: Callable[[Path], object]
+) -> None:
+    add_version(refused, sound_dataset, V2, "withdrawn")
+    add_version(refused, sound_dataset, V3, finished=0.0)
+    command(refused)
+    assert latest_of(refused)["version"] != V3
+    assert not read_version_record(str(refused), V3).is_unseen
+
+
 def test_a_killed_publish_can_be_repeated(refused: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("shardwright.pipelines.publish_version.write_version_record", killed)
