@@ -72,7 +72,6 @@ class Decision(NamedTuple):
 
     Attributes:
       build: Whether a new version is built.
-      shards: Number of shards.
       changed: Number of shards that changed.
       content_changed: Shards whose change shows only in the bytes of their sources.
       reasons: Reasons for the decision, one text each.
@@ -81,7 +80,6 @@ class Decision(NamedTuple):
     """
 
     build: bool
-    shards: int
     changed: int
     content_changed: frozenset[ShardId] = frozenset()
     reasons: tuple[str, ...] = ()
@@ -187,7 +185,7 @@ def report_decision(task: RebuildTask, previous: PreviousState, decision: Decisi
     """Logs the plan, how much was read again, and the decision."""
     message = (
         f"{counted(seen.images, 'image')} of {counted(seen.classes, 'class')} in "
-        f"{counted(decision.shards, 'shard')}"
+        f"{counted(sum(seen.shards.values()), 'shard')}"
     )
     stage(task, "planned", message, images=seen.images, classes=seen.classes, shards=dict(seen.shards))
     facts = scrub_facts(previous, decision.scrubbed)
@@ -331,11 +329,12 @@ def decide(
       scrubbed: Shards of the latest version that were read again.
     """
     if previous.ended:
-        return Decision(False, len(compared), 0, reasons=("its version was already built",))
-    count = sum(shard.changed for shard in compared)
+        return Decision(False, 0, reasons=("its version was already built",))
+    changed = [shard.place for shard in compared if shard.changed]
+    count = sum(split != NO_SPLIT for split, _ in changed)
     content_changed = frozenset(shard.place for shard in compared if shard.content_changed)
     if previous.dataset is None:
-        return Decision(True, len(compared), count, content_changed, ("it is the first version",))
+        return Decision(True, count, content_changed, ("it is the first version",))
     reasons = list(_reasons(previous, forecast, versions))
     # Statements about the origin may be long, so they are not shown.
     before, after = previous.dataset.provenance.as_json(), provenance.as_json()
@@ -344,13 +343,15 @@ def decide(
             change = "is new" if name not in before else "differs" if name in after else "was removed"
             reasons.append(f"--{name} {change}")
     if count:
-        reasons.append(f"{count:,} of {counted(len(compared), 'shard')} changed")
+        reasons.append(f"{count:,} of {counted(sum(forecast.plan.shards.values()), 'shard')} changed")
+    elif changed and not reasons:
+        reasons.append("the files without a key differ")
     read = tuple(sorted(scrubbed))
     damaged = [shard.file for shard in read if shard.damage]
     if damaged:
         damage = f"{counted(len(damaged), 'shard')} of {previous.version} {is_or_are(len(damaged))} damaged"
         reasons.append(f"{damage} and rebuilt from the source: {listed(damaged, MAX_NAMED_SHARDS)}")
-    return Decision(bool(reasons), len(compared), count, content_changed, tuple(reasons), read)
+    return Decision(bool(reasons), count, content_changed, tuple(reasons), read)
 
 
 def _reasons(previous: PreviousState, forecast: Forecast, versions: Mapping[str, str]) -> Iterator[str]:
@@ -358,8 +359,10 @@ def _reasons(previous: PreviousState, forecast: Forecast, versions: Mapping[str,
     assert previous.dataset is not None
     old, new = previous.dataset.plan, forecast.plan
     for name in sorted({*old.settings, *new.settings}):
-        if old.settings.get(name) != new.settings.get(name):
-            yield f"--{name} is {new.settings.get(name)!r}, was {old.settings.get(name)!r}"
+        was, now = old.settings.get(name), new.settings.get(name)
+        if was != now:
+            is_long = name == "layout" and any(str(value).startswith("{") for value in (was, now))
+            yield f"--{name} {'differs' if is_long else f'is {now!r}, was {was!r}'}"
     before = previous.dataset.versions
     for name in sorted({*before, *versions}):
         if name != HEIF_DECODER and before.get(name) != versions.get(name):

@@ -69,7 +69,7 @@ def end_if_unchanged(
             scrubbed = tuple(sorted(executor.map(scrub, chosen_shards(task, previous))))
     except ShardwrightError:
         return False  # the whole rebuild fails in the same way and says where
-    decision = Decision(False, state.planned, 0, scrubbed=scrubbed, input=state)
+    decision = Decision(False, 0, scrubbed=scrubbed, input=state)
     if decision.damaged:
         return False
     PROGRESS.tell(*notes(state))

@@ -232,6 +232,10 @@ def test_changed_rows_of_a_manifest_are_converted(tmp_path: Path) -> None:
     rows.reverse()
     write()
     assert work(rebuilt)[2] == 1
+    layout = tmp_path / "own.yaml"  # the row without an image is in no shard
+    layout.write_text("extends: classification\nfeatures: {version: {constant: 1, type: int64}}\n")
+    reasons = rebuilt.again(layout=str(layout)).outcome["reasons"]
+    assert reasons == ["--layout differs", "4 of 4 shards changed"]
 
 
 @pytest.mark.slow
