@@ -76,7 +76,7 @@ class Command:
             nonlocal fields
             parser = self.parser()
             options, rest = cli_options.parse(parser, argv)
-            WATCHDOG.stuck_after = 60 * options.stuck_after
+            WATCHDOG.stuck_after = 60 * cli_options.number_of("stuck_after", options.stuck_after, 0.01, 1e6)
             if options.quiet and options.verbose:
                 raise UsageError(
                     "--quiet shows only errors and --verbose shows everything; leave one of them out."

@@ -45,7 +45,7 @@ from shardwright.schemas.json_values import to_json
 from shardwright.schemas.layouts import Encoding, FeatureRole
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.splits import by_split
-from shardwright.schemas.units import counted, format_size, parse_int
+from shardwright.schemas.units import counted, format_size
 
 HELP = "Shows what is inside a dataset."
 EXAMPLE = "shardwright inspect out/ --records 3 --contact_sheet sheet.png"
@@ -90,8 +90,8 @@ def inspect(
       EngineError: A file is missing, or cannot be read or written.
     """
     contact_sheet = os.fspath(contact_sheet)
-    records = _number("records", records, 0, _MAX_RECORDS)
-    thumbnails = _number("thumbnails", thumbnails, 1, _MAX_THUMBNAILS)
+    records = cli_options.number_of("records", records, 0, _MAX_RECORDS, int)
+    thumbnails = cli_options.number_of("thumbnails", thumbnails, 1, _MAX_THUMBNAILS, int)
     target = resolve_target(os.fspath(dataset), "inspect")
     description: dict[str, Any] = {"dataset": printable(target.name)}
     if target.directory is None:
@@ -372,13 +372,6 @@ def _print_classes(out: Any, description: Mapping[str, Any]) -> None:
     print_table(out, ("id", "class", *counts), rows[:_MAX_CLASSES_SHOWN])
     if len(rows) > _MAX_CLASSES_SHOWN:
         out.print(f"  and {len(rows) - _MAX_CLASSES_SHOWN:,} more")
-
-
-def _number(option: str, value: int | str, low: int, high: int) -> int:
-    try:
-        return parse_int(str(value), low, high)
-    except ValueError as error:
-        raise UsageError(f"--{option} {value}: {error}.") from None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import inspect
 import re
@@ -178,7 +179,6 @@ def add_common(parser: argparse.ArgumentParser, with_job: bool = False) -> None:
     _add_output(group)
     group.add_argument(
         "--stuck_after",
-        type=_minutes,
         default=STUCK_AFTER_MINUTES,
         metavar="MINUTES",
         help="end with exit code 3 if one file takes longer than this without progress (default: 10)",
@@ -186,15 +186,24 @@ def add_common(parser: argparse.ArgumentParser, with_job: bool = False) -> None:
     group.add_argument("-h", "--help", action="help", help="show this help and end")
 
 
-def _minutes(text: str) -> float:
-    """Returns a positive number of minutes."""
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not 0 < minutes < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
-    return minutes
+def number_of(option: str, text: str | int, low: float, high: float, kind: type[float] = float) -> Any:
+    """Returns the number in an option's value.
+
+    Args:
+      option: Name of the option.
+      text: Its value.
+      low: Smallest number.
+      high: Largest number.
+      kind: Type of the number, float or int.
+
+    Raises:
+      UsageError: It is not such a number.
+    """
+    with contextlib.suppress(ValueError):
+        if low <= kind(text) <= high:
+            return kind(text)
+    whole = "whole " if kind is int else ""
+    raise UsageError(f"--{option} {text}: write a {whole}number from {low:g} to {high:,.0f}.")
 
 
 def add_input_and_output(parser: argparse.ArgumentParser) -> None:

@@ -367,7 +367,7 @@ def execute(options: argparse.Namespace) -> Outcome:
         show_stages(is_shown=False)  # an earlier command of this process may have shown them
     result = rebuild(
         _job_of(options),
-        wait_minutes=_minutes(options.wait),
+        wait_minutes=cli_options.number_of("wait", options.wait, 0, 1e6),
         log_format="" if options.quiet else options.log_format,
         beam_options=options.beam_options,
         progress=options.quiet or options.log_format == "text",
@@ -396,16 +396,6 @@ def _job_of(namespace: argparse.Namespace) -> str:
             "images with --input and the place for the versions with --output."
         )
     return str(jobs[0]) if jobs else ""
-
-
-def _minutes(value: str) -> float:
-    try:
-        minutes = float(value)
-    except ValueError:
-        minutes = -1.0
-    if not 0 <= minutes < 1e6:
-        raise UsageError(f"--wait {value}: write a number of minutes, such as 30.")
-    return minutes
 
 
 if __name__ == "__main__":

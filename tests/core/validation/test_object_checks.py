@@ -288,7 +288,7 @@ def test_sound_records_are_sound_and_measured(dtype: str, channels: int, stored:
     if look:
         assert checked.picture is not None and checked.picture.quality is not None
         assert (checked.picture.width, checked.picture.height) == (5, 6)
-        assert (checked.picture.channels, checked.picture.format) == (channels, stored)
+        assert checked.picture.format == stored
         samples = checked.picture.quality.samples
         assert samples is not None and samples.dtype == dtype
         assert [one.low for one in samples.channels] == pixels.min((0, 1)).tolist()
