@@ -143,7 +143,7 @@ class PictureReader:
         self._types = stored_types(dataset)
         self._dtype = dtype
         self._raw = stored_format(dataset) == "raw"
-        self._shape = picture_shape(dataset)
+        self._shape = picture_shape(dataset.plan.settings)
         #: If the number of channels varies, all images are returned in color.
         self._channels = self._shape[2] or 3
 

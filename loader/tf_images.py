@@ -58,7 +58,7 @@ class Picture:
         self._formats = stored_formats(dataset)
         self._types = stored_types(dataset)
         self.dtype = widest(self._types)
-        height, width, channels = picture_shape(dataset)
+        height, width, channels = picture_shape(dataset.plan.settings)
         self._channels = channels or 3  # if the number of channels varies, all are read in color
         self._stored = (height, width, channels)
         #: Transparent pixels of kept originals become white.

@@ -295,7 +295,7 @@ class Dataset:
 PictureShape = tuple[int | None, int | None, int | None]
 
 
-def picture_shape_of(settings: Mapping[str, Any]) -> PictureShape:
+def picture_shape(settings: Mapping[str, Any]) -> PictureShape:
     """Returns height, width and channels of all stored images; None for those that vary.
 
     Args:
@@ -309,11 +309,6 @@ def picture_shape_of(settings: Mapping[str, Any]) -> PictureShape:
         channels = 3 if channels else None  # WebP has no gray images
     channels = settings.get("channels") or channels
     return height, width, channels
-
-
-def picture_shape(dataset: Dataset) -> PictureShape:
-    """Returns height, width and channels of all images of a dataset; None for those that vary."""
-    return picture_shape_of(dataset.plan.settings)
 
 
 def stored_formats(dataset: Dataset) -> tuple[str, ...]:

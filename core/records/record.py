@@ -414,7 +414,7 @@ def own_records(dataset: Dataset, layout: Layout, path: str = "") -> KnownRecord
         names=dict(enumerate(names, dataset.first_label)),
         first_label=dataset.first_label,
         raw=stored_format(dataset) == "raw",
-        picture=picture_shape(dataset),
+        picture=picture_shape(dataset.plan.settings),
         columns={spec.column or spec.name: spec.name for spec in features if spec.fill is FeatureRole.EXTRA},
         dtypes=sample_types(dataset),
         count=shard.records if shard else -1,

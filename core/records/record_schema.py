@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, parse_bounds
 from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.dataset import PictureShape, picture_shape_of
+from shardwright.schemas.dataset import PictureShape, picture_shape
 from shardwright.schemas.example import FeatureType, parse_example
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES, PIXEL_MASKS
 from shardwright.schemas.layouts import KEYPOINTS, PANOPTIC, SEGMENTATION, FeatureRole, FeatureSpec
@@ -91,7 +91,7 @@ def schema_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Plan
         plan.labels,
         first_label,
         settings.get("unlabelled") == "keep",
-        picture_shape_of(settings) if settings.get("image_format") == "raw" else None,
+        picture_shape(settings) if settings.get("image_format") == "raw" else None,
         plan.label_texts if plan.texts else (),
         damaged_too=settings.get("damaged") == "keep",
         unused_ids=plan.unused_ids,

@@ -199,7 +199,7 @@ def _value_lines(spec: FeatureSpec) -> Iterator[str]:
 
 def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
     """Yields the statements that turn the stored picture into [height, width, channels]."""
-    item, shape, types = _item(spec), picture_shape(dataset), sample_types(dataset)
+    item, shape, types = _item(spec), picture_shape(dataset.plan.settings), sample_types(dataset)
     if spec.holds_pixels:  # these have their shape already
         yield f"{item} = tf.ensure_shape({item}, {list(shape)})"
         return
@@ -235,7 +235,7 @@ def _needs_type_of_record(dataset: Dataset) -> bool:
 
 def _picture_function(dataset: Dataset) -> str:
     """Returns the source of `_picture`, which decodes pictures of several sample types."""
-    types, shape = sample_types(dataset), picture_shape(dataset)
+    types, shape = sample_types(dataset), picture_shape(dataset.plan.settings)
     target = widest(types)
     specs = map(dataset.spec, (FeatureRole.ENCODED, FeatureRole.DTYPE))
     stored, dtype = (_item(spec) for spec in specs if spec is not None)
@@ -260,7 +260,7 @@ def _picture(example):
 
 def _branch_lines(dataset: Dataset, name: str, target: str) -> list[str]:
     """Returns the statements that decode a picture of one sample type and return it as another."""
-    shape = picture_shape(dataset)
+    shape = picture_shape(dataset.plan.settings)
     channels = f"channels={shape[2] or 0}"
     if stored_format(dataset) == "raw" or name == "float32":
         pixels = f"pixels = tf.io.decode_raw(stored, tf.{name})"

@@ -123,7 +123,7 @@ def _feature(spec: FeatureSpec, dataset: Dataset) -> _Json:
 
 
 def _picture(dataset: Dataset) -> _Json:
-    stored, shape, types = stored_format(dataset), picture_shape(dataset), sample_types(dataset)
+    stored, shape, types = stored_format(dataset), picture_shape(dataset.plan.settings), sample_types(dataset)
     if stored == "raw":
         one = None not in shape and len(types) == 1
         return _tensor(types[0], shape, "bytes") if one else _text_feature()
@@ -143,7 +143,7 @@ def _class_mask(dataset: Dataset) -> _Json:
     names = class_names(dataset.labels, dataset.first_label)
     if not dataset.labels or len(names) > _MAX_ID_OF_8_BITS or dataset.keeps_unlabelled:
         return _text_feature()  # a record without a mask has empty bytes, which cannot be decoded
-    height, width, _ = picture_shape(dataset)
+    height, width, _ = picture_shape(dataset.plan.settings)
     return _custom(
         "labeled_image.LabeledImage",
         {"labels": names, "shape": [height, width, 1], "encoding_format": "png"},

@@ -212,7 +212,7 @@ def _side(number: int, most: int | None = None) -> Callable[[Dataset], _Domain]:
     """Returns the domain of height, width or channels."""
 
     def domain(dataset: Dataset) -> _Domain:
-        size = picture_shape(dataset)[number]
+        size = picture_shape(dataset.plan.settings)[number]
         upper = size or most
         return "int_domain", [("min", size or 1), *([("max", upper)] if upper else [])]
 

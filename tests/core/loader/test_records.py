@@ -55,7 +55,7 @@ def pixels_by_tensorflow(records: Records, features: dict[str, list[Any]]) -> np
     (value,) = next(
         features[name] for name in ("image/encoded", "image", "image_raw", "data") if name in features
     )
-    channels = picture_shape(records.dataset)[2] or 3
+    channels = picture_shape(records.dataset.plan.settings)[2] or 3
     if records.dataset.layout == "tfrecorder":
         value = tf.io.decode_base64(value.rstrip(b"="))
     if records.dataset.plan.settings["image_format"] == "raw":
