@@ -131,7 +131,7 @@ def test_a_resumed_run_follows_the_present_lists(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 10)
     opt_out = tmp_path / "opt_out.txt"
     opt_out.write_text("\n")
-    values = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "shards": 4}
+    values = {"input": tmp_path / "in", "output": tmp_path / "out", "shards": 4, "verify": "none"}
     convert(exclude=f"@{opt_out}", **values)
     gone = sorted((tmp_path / "in").rglob("*.*"))[3]
     opt_out.write_text(f"{digest_of(gone)}\n")
@@ -173,7 +173,7 @@ def test_classes_to_keep_that_no_image_has_are_named(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 8, ("ant", "100%", "cat"))
     keep = tmp_path / "keep.txt"
     keep.write_text("ant\n100%\ndog\n")
-    settings = {"keep_labels": str(keep), "limit": 1, "shards": "9"}
+    settings = {"keep_labels": str(keep), "limit": 1, "shards": "9", "verify": "none"}
     result = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), **settings)
     assert result.dataset.labels == ("100%25",)
     class_warning, shard_warning, _ = result.outcome["warnings"]  # and there is only one class
@@ -209,8 +209,8 @@ def test_names_that_no_class_has_are_reported_with_the_nearest(tmp_path: Path) -
 def warnings_of(tmp_path: Path, **settings: Any) -> tuple[set[str], list[str]]:
     """Converts a small tree; returns the written keys and the warnings."""
     make_tree(tmp_path / "in", 6, ("Ant", "bees", "cat"))
-    values = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out"), "overwrite": True, **settings}
-    result = convert(**values)
+    values = {"input": tmp_path / "in", "output": tmp_path / "out", "overwrite": True, "verify": "none"}
+    result = convert(**values, **settings)
     return written(entries_of(tmp_path / "out")), result.outcome["warnings"]
 
 
