@@ -11,7 +11,7 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.archives import files
 from shardwright.core.sources.class_folders import list_class_folders
 from shardwright.core.sources.files_beside import METADATA, take_name_apart, with_metadata
-from shardwright.core.sources.input_probe import InputProbe, look_at
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, InputSplit, Source
 from shardwright.core.sources.tables.rows import with_class_ids
 from shardwright.core.storage.ranges import open_ranges
@@ -40,7 +40,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         return False
     if not probe.is_file:
         path = files.first_archive(probe)
-        return bool(path) and _accepts(look_at(path), settings)
+        return bool(path) and _accepts(InputProbe(path, is_file=True), settings)
     if not files.extension_kind(probe.name):
         return False
     with open_ranges(probe.path) as reader:

@@ -12,7 +12,7 @@ import os
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
@@ -299,7 +299,7 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
             archives.append(ArchiveFile(key, state))
         else:
             others = True
-    splits = _splits_of([archive.key for archive in archives], item.source, context.settings)
+    splits = _splits_of((archive.key for archive in archives), item.source, context.settings)
     for archive in archives:
         detail = archive._replace(tops=tuple(sorted(tops)), split=splits.get(archive.key, ""))
         yield InputSplit(item, archive.state.path, detail)
@@ -307,7 +307,7 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
         yield InputSplit(item, item.path)
 
 
-def _splits_of(keys: Sequence[str], source: str, settings: ConvertSettings) -> Mapping[str, str]:
+def _splits_of(keys: Iterable[str], source: str, settings: ConvertSettings) -> Mapping[str, str]:
     """Returns archive -> split from its name, unless settings say otherwise.
 
     The folders of a WebDataset's shards count too; those of other archives may be classes.
@@ -321,7 +321,7 @@ def _splits_of(keys: Sequence[str], source: str, settings: ConvertSettings) -> M
 
 def describe_splits(probe: InputProbe, source: str, settings: ConvertSettings) -> str:
     """Returns the splits of the archives in a folder, for messages."""
-    keys = [key_of(name) for name, state in files_below(probe.path) if is_listed_archive(name, state.size)]
+    keys = (key_of(name) for name, state in files_below(probe.path) if is_listed_archive(name, state.size))
     return of_splits(_splits_of(keys, source, settings).values())
 
 
