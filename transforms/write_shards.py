@@ -30,6 +30,7 @@ from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.core.shards.finish import ShardPlace, finish_shard, removed_on_failure, write_ledger
 from shardwright.core.shards.reuse import PreviousRecords, ReusableBuilds, take_over
 from shardwright.core.shards.shard_plan import ShardPlan, plan_shard
+from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.schemas.codes import METRICS_NAMESPACE, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
@@ -237,8 +238,7 @@ class _WriteShard(beam.DoFn):
                 return dataclasses.replace(reused, carried=True)
         trusted = reusable.trust_mtime and plan.digests.has_known_states
         for source, touched in reusable.unfinished if trusted else ():
-            is_as_before = not any(ref.is_candidate and touched.has(ref) for ref in plan.refs)
-            if is_as_before and (reused := take(source)):
+            if reused := take(source, sources_are_same=partial(_none_is_touched, plan, touched)):
                 return reused
         return None
 
@@ -294,6 +294,10 @@ class _WriteShard(beam.DoFn):
         trust = reusable.trust_mtime and place[:2] not in reusable.content_changed
         recipe, touched = plan.recipe, reusable.touched
         return PreviousRecords(build, place, plan.recipe_digest, trust, self._verdicts, recipe, touched)
+
+
+def _none_is_touched(plan: ShardPlan, touched: TouchedFiles) -> bool:
+    return not any(ref.is_candidate and touched.has(ref) for ref in plan.refs)
 
 
 def _check_codec(recorded: Mapping[str, str], spec: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import IO, NamedTuple
@@ -78,6 +78,7 @@ def take_over(
     digests: Mapping[str, str] | None = None,
     hold: HeldLease | None = None,
     recipe: ShardRecipe | None = None,
+    sources_are_same: Callable[[], bool] = lambda: True,
 ) -> ShardResult | None:
     """Reuses a whole shard from another directory, if digest, size and checksum all match.
 
@@ -90,6 +91,8 @@ def take_over(
       digests: File -> sha256 in the other build's `dataset.json`; None for an unfinished build.
       hold: Lease that must be held; None if there is none.
       recipe: How the shard is converted now, if lists of digests may decide which images it has.
+      sources_are_same: Returns whether no source was touched since the other build. It is asked only if the
+        digests are equal.
 
     Returns:
       The result of the shard; None if it cannot be reused.
@@ -101,7 +104,7 @@ def take_over(
         ledger = ledger_file(*place)
         data = storage.read_bytes(storage.join(source, ledger))
         header, lines = load_ledger(data)
-        if header.plan_digest != digest:
+        if header.plan_digest != digest or not sources_are_same():
             return None
         if digests is not None and header.file and digests.get(header.file) != header.sha256:
             return None
