@@ -320,13 +320,15 @@ def was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> 
 
 
 def _most_common(reasons: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {reason}" for reason, count in Counter(reasons).most_common(_SHOWN))
+    shown = ", ".join(f"{count:,} {reason}" for reason, count in Counter(reasons).most_common(_SHOWN))
+    return f"{shown}, ..." if len(reasons) > _SHOWN else shown
 
 
 def _refusal(job: ConversionSpec, built: Dataset, report: ValidationReport) -> str | None:
     """Returns the reason why nothing is published, as one sentence, or None."""
     bad, written = built.ledger[Outcome.QUARANTINED], built.ledger[Outcome.WRITTEN]
     bad_reasons = Counter(built.ledger["reasons"].get(Outcome.QUARANTINED, {}))
+    filtered = built.ledger["reasons"].get(Outcome.FILTERED, {})
     if report.errors:
         counts = ", ".join(
             f"{count:,} {code}"
@@ -340,10 +342,9 @@ def _refusal(job: ConversionSpec, built: Dataset, report: ValidationReport) -> s
             "again with --resume."
         )
     if not bad and not written:
-        reasons = _most_common(built.ledger["reasons"].get(Outcome.FILTERED, {}))
         return (
-            f"No image was written, because all were filtered ({reasons}); nothing was published. "
-            "Check --input and the settings that leave images out."
+            f"No image was written, because all were filtered ({_most_common(filtered)}); nothing was "
+            "published. Check --input and the settings that leave images out."
         )
     if built.bad_fraction > job.settings.max_bad_fraction or not written:
         reasons = _most_common(bad_reasons)
@@ -364,6 +365,9 @@ def _refusal(job: ConversionSpec, built: Dataset, report: ValidationReport) -> s
         if written:
             enough = math.ceil(built.bad_fraction * 1000) / 1000
             advice += f", or allow more with --max_bad_fraction {enough:g},"
+        elif filtered:
+            reasons += f"; filtered: {_most_common(filtered)}"
+            advice += ", check the settings that leave images out,"
         return (
             f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad)} bad "
             f"({reasons}){too_many if written else ''}: nothing was published. "

@@ -280,8 +280,8 @@ def print_convert_summary(result: ConvertResult) -> None:
         out.print(f"  {path}: {detected_as}")
     out.print(f"  {result.run['workers']['text']}{_read_text(result.metrics)}")
     notes = {
-        "kept": ("image", "kept as their original bytes"),
-        "animated": ("animation", "reduced to their first frame"),
+        "kept": ("image", "kept byte for byte"),
+        "animated": ("animation", "reduced to the first frame"),
         "damaged": ("damaged image", "kept with pixels that the decoder made up (--damaged keep)"),
         "warned": ("image", "with a harmless decoder warning (decoder_warning in the ledgers)"),
         "reused_shards": ("shard", "reused from the previous run"),

@@ -251,6 +251,7 @@ def test_too_many_bad_images_publish_nothing_and_resume_publishes_as_many_as_the
     [
         (10, "--max_bad_fraction=1", "10 of 10 images are bad (10 NOT_AN_IMAGE): nothing was published"),
         (0, "--min_side=99", "No image was written, because all were filtered (10 min_side); nothing was"),
+        (3, "--min_side=99", "3 of 3 images are bad (3 NOT_AN_IMAGE; filtered: 7 min_side): nothing was"),
     ],
 )
 def test_a_dataset_without_any_record_is_refused(
