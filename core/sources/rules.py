@@ -245,7 +245,7 @@ def _parse_renames(text: str) -> dict[str, str]:
     return {**{as_in_keys(old): new for old, new in renames.items()}, **renames}
 
 
-def take_apart(ref: ImageRef, pattern: re.Pattern[str], prefix: str) -> ImageRef:
+def take_apart(ref: ImageRef, pattern: re.Pattern[str], prefix: str, archive: str = "") -> ImageRef:
     """Returns a reference with the class, split and group in its file name, or the reason why there are none.
 
     Args:
@@ -253,13 +253,14 @@ def take_apart(ref: ImageRef, pattern: re.Pattern[str], prefix: str) -> ImageRef
       pattern: Expression with a group `label`, and optionally `split` and `group`. It must match the whole
         file name, or the whole path below the input or inside the archive.
       prefix: Prefix of all keys of the input.
+      archive: Path below the input of the archive that contains it; empty if it is a file.
     """
     if not ref.is_candidate:
         return ref._replace(label="", split="")
     path = ref.key.removeprefix(prefix)
     names = [path.rpartition("/")[2], path]
-    if ref.place:
-        inside = path.partition("!")[2]
+    if archive:
+        inside = path.removeprefix(f"{archive}!")
         names += [inside.rpartition("/")[2], inside]
     match = next(filter(None, map(pattern.fullmatch, names)), None)
     named = match.groupdict(default="") if match else {}

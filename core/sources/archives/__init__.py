@@ -77,12 +77,12 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     regex = context.settings.label_regex
     if regex:  # the names of files give the classes, so the folders have no meaning
         context = replace(context, settings=replace(context.settings, folders=IGNORE))
-    pattern = re.compile(regex)
+    pattern, archive = re.compile(regex), part.detail.key if part.detail else ""
     for ref in _list_archive(part, context) if part.detail else _list_others(part.item, context.settings):
         if isinstance(ref, ClassId):
             yield ref
         elif regex and ref.split != NO_SPLIT:
-            yield take_apart(ref, pattern, part.item.prefix)
+            yield take_apart(ref, pattern, part.item.prefix, archive)
         else:
             lacks_class = ref.is_candidate and not ref.label and not ref.message
             yield ref._replace(message=NO_FOLDER) if lacks_class else ref

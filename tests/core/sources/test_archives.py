@@ -146,10 +146,11 @@ def test_members_that_are_not_images_are_filtered_and_unsafe_ones_are_written_no
 
 
 def test_classes_can_come_from_file_names_in_archives(tmp_path: Path) -> None:
-    members = {f"all/{name}{i}.png": picture(i) for i, name in enumerate(("ant", "bee", "ant"))}
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.zip").write_bytes(zip_of({**members, "all/7.png": picture(7)}))
-    for path in (tmp_path / "in" / "a.zip", tmp_path / "in"):
+    members = {f"{name}{i}.png": picture(i) for i, name in enumerate(("ant", "bee", "ant"))}
+    folder = tmp_path / "in" / "new!"
+    folder.mkdir(parents=True)
+    (folder / "a.zip").write_bytes(zip_of({**members, "7.png": picture(7)}))
+    for path in (folder / "a.zip", tmp_path / "in"):
         refs, _ = refs_of(path, tmp_path / "spool", label_regex=r"(?P<label>[a-z]+)\d+\.png")
         assert [ref.label for ref in refs] == ["ant", "bee", "ant", ""]
 
