@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import fcntl
 import os
 import shutil
@@ -106,19 +107,29 @@ class Ending:
         end_process(int(ExitCode.INTERRUPTED))
 
 
+def _pause(number: int, frame: FrameType | None) -> None:
+    """Stops this process, as Ctrl-Z on a terminal does, until it is continued.
+
+    Python would count the time and end the process when it continues.
+    """
+    faulthandler.cancel_dump_traceback_later()  # the watchdog asks for it again
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 @contextlib.contextmanager
 def graceful_shutdown() -> Iterator[Ending]:
     """Treats each signal that asks a process to end like Ctrl-C on a terminal while the block runs.
 
-    A signal that is ignored stays ignored, as under `nohup`.
+    Ctrl-Z stops the process for any time. A signal that is ignored stays ignored, as under `nohup`.
     """
     ending = Ending()
     if threading.current_thread() is not threading.main_thread():
         yield ending
         return
+    handlers = dict.fromkeys(ENDING, ending.receive) | {signal.SIGTSTP: _pause}
     before = {
-        number: signal.signal(number, ending.receive)
-        for number in ENDING
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
         if signal.getsignal(number) not in (signal.SIG_IGN, None)
     }
     try:

@@ -524,6 +524,30 @@ def test_a_program_goes_on_after_a_command_that_ended_during_a_look() -> None:
     assert subprocess.run(program, capture_output=True, text=True).stderr == ""
 
 
+_COMMAND_THAT_IS_STOPPED = """
+import time
+from shardwright.pipelines import process
+
+process.WATCHDOG.stuck_after = -58.5  # Python ends the process a second and a half after a look
+with process.graceful_shutdown(), process.WATCHDOG.watching():
+    time.sleep(1.2)
+    print("running", flush=True)
+    time.sleep(2)
+"""
+
+
+def test_a_command_goes_on_after_it_was_stopped_for_long() -> None:
+    program = [sys.executable, "-c", _COMMAND_THAT_IS_STOPPED]
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    # The system stops no group of processes that has no parent in its session.
+    with subprocess.Popen(program, **output, process_group=0) as process:
+        assert process.stdout is not None and process.stdout.readline() == "running\n"
+        process.send_signal(signal.SIGTSTP)  # as Ctrl-Z does
+        time.sleep(2.5)
+        process.send_signal(signal.SIGCONT)
+        assert (process.stdout.read(), process.wait()) == ("", 0)
+
+
 def test_waiting_for_memory_is_not_being_stuck() -> None:
     board = Underway()
     with board.working_on("a.jpg", "decode"):
