@@ -172,7 +172,7 @@ SHARDS = Kind(
 HOOK = Kind("MODULE:FUNCTION", _check_hook_name, rf"{_WORD}(\.{_WORD})*:{_WORD}")
 RESIZE = Kind("WxH", units.parse_resize, f"{_COUNT}([xX]{_COUNT})?", str | int | Sequence[int])
 PERCENT = number(1, 100, "([1-9][0-9]?|100)", "Q")
-_SEVERAL = f"write 0, or 2 to {MAX_CHANNELS} channels, or choose --color gray for one channel"
+_SEVERAL = f"write 0, or a number from 2 to {MAX_CHANNELS}, or choose --color gray for one channel"
 CHANNELS = number(2, MAX_CHANNELS, "(0|[2-9]|1[0-6])", advice=_SEVERAL, zero=True)
 SAMPLE = number(0, 65535, "(0|[1-9][0-9]{0,4})")
 COLOR = Kind("COLOR", units.parse_color, "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})")
