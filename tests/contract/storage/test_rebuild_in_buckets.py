@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.hostile import picture
+from helpers.hostile import identity, picture
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, flaky
 from helpers.storage.retries import Retries
@@ -51,6 +51,8 @@ def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, tmp_path: Pat
     made = convert(output=tmp_path / "fresh", plan_from=f"{first.path}/dataset.json", **settings)
     assert made.dataset.fingerprint == second.outcome["fingerprint"] == _pointer(source)["fingerprint"]
     assert pin(output).endswith(second.version)
+    fetched = source.fetch(f"out/versions/{second.version}", tmp_path / "fetched")
+    assert identity(fetched) | {"dataset.json": ""} == identity(tmp_path / "fresh") | {"dataset.json": ""}
     rollback(output)
     assert _pointer(source)["version"] == first.version
     assert source.get(f"out/{LEASE_JSON}") == b""
