@@ -168,9 +168,10 @@ def _put_files(root: Path) -> None:
     (root / "packed.tar.gz").write_bytes(packed[: len(packed) * 2 // 3])
 
 
-def entries_of(path: str, layout: str) -> dict[str, Entry]:
-    """Lists and converts an input; returns the entries of its ledger."""
-    return listed(path, layout, "spool").entries()
+def made_of(path: str, layout: str) -> dict[str, tuple[Entry, bytes]]:
+    """Lists and converts an input; returns key -> ledger entry and record."""
+    found = listed(path, layout, "spool").converted().items()
+    return {key: (item.entry, item.example) for key, item in found}
 
 
 def test_ledgers_are_equal_in_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,8 +182,8 @@ def test_ledgers_are_equal_in_two_processes(tmp_path: Path, monkeypatch: pytest.
     layouts = {"masks": "detection", "files": "classification", "packed.tar.gz": "classification"}
     for path, layout in layouts.items():
         monkeypatch.chdir(tmp_path / "here")
-        here = entries_of(path, layout)
+        here = made_of(path, layout)
         monkeypatch.chdir(tmp_path / "there")
-        assert call_in_process(entries_of, path, layout) == here
-        messages = [entry.message for entry in here.values() if entry.outcome == "quarantined"]
+        assert call_in_process(made_of, path, layout) == here
+        messages = [entry.message for entry, _ in here.values() if entry.outcome == "quarantined"]
         assert messages and not any(" at 0x" in message for message in messages)
