@@ -14,6 +14,7 @@ from helpers.repository import PHOTOS
 from helpers.trees import put_files
 
 from shardwright.core.plan.assign import Placement
+from shardwright.core.sources.rules import make_rules
 
 
 @pytest.fixture
@@ -60,8 +61,9 @@ def test_names_that_do_not_match_are_reported_and_never_labelled(flat: Path) -> 
     others = {"Fruit7.jpg", "fruit.jpg", "notes1.jpg.jpg", "xfruit07.jpg9"}
     for name in others:
         shutil.copy(flat / "fruit00.jpg", flat / name)
-    refs = listed(flat, "classification", label_regex=r"(?P<label>[a-z]+)\d+\.(jpg|png)").refs
-    messages = {key: ref.message for key, ref in refs.items() if not ref.label}
+    found = listed(flat, "classification", label_regex=r"(?P<label>[a-z]+)\d+\.(jpg|png)")
+    refs = {key: make_rules(found.settings).apply(ref) for key, ref in found.refs.items()}
+    messages = found._replace(refs=refs).faults("UNKNOWN_LABEL")
     assert messages.keys() == others and len(refs) == 12 + len(others)
     assert all("does not match --label_regex" in message for message in messages.values())
 
