@@ -281,10 +281,10 @@ def test_files_that_end_early_are_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_repeated_values_of_a_dictionary_are_stored_once(tmp_path: Path) -> None:
-    bomb = [png(1, (300, 300))] * 500
-    path = write_parquet(tmp_path / "x.parquet", table_of(bomb, label=["a"] * 500), compression="zstd")
+    bomb = [png(1, (300, 300))] * 1_100  # more than the rows that are read at once
+    path = write_parquet(tmp_path / "x.parquet", table_of(bomb, label=["a"] * 1_100), compression="zstd")
     refs, _ = refs_of(path, tmp_path / "spool")
-    assert len(refs) == 500 and len({ref.place for ref in refs}) == 1
+    assert len(refs) == 1_100 and len({ref.place for ref in refs}) == 1
     files = [*(tmp_path / "spool" / "_work" / "spool").iterdir()]
     assert sum(file.stat().st_size for file in files) == len(bomb[0])
     assert refs_of(path, tmp_path / "spool")[0] == refs  # now the spool file exists
