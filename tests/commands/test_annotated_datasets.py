@@ -127,7 +127,7 @@ def test_the_report_shows_the_objects(coco: Path, tmp_path: Path) -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("foreign", [False, True])
-def test_detection_records_are_inspected_and_drawn(
+def test_detection_records_are_inspected_drawn_and_validated(
     detected: ConvertResult, tmp_path: Path, foreign: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = f"{detected.path}/*.tfrecord" if foreign else detected.path
@@ -140,6 +140,8 @@ def test_detection_records_are_inspected_and_drawn(
     with Image.open(sheet) as drawn:
         colors = {color for _, color in drawn.getcolors(1 << 20)}
     assert (0, 67, 230) in colors  # the color of boxes of class 1
+    if foreign:
+        assert validate(place).sound
 
 
 def test_semantic_masks_are_transformed_with_their_pictures(tmp_path: Path) -> None:

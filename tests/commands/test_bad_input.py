@@ -544,6 +544,7 @@ def test_odd_names_in_the_paths_of_input_and_output_work(capfd: Capture, tmp_pat
     argv = ("convert", f"--input={tree}", f"--output={place}")
     done = run(capfd, *argv)
     assert (done.code, done.err.count("\n"), "Traceback" in done.err) == (1, 1, False), done
+    assert run(capfd, *argv, "--resume", "--max_bad_fraction=1").code == 0
     assert run(capfd, *argv, "--overwrite", "--max_bad_fraction=1", "--dedupe=exact").code == 0
     assert document(output)["name"] == printable(output.name)
     assert outcomes(output)["ant/bad.png"] == "NOT_AN_IMAGE"

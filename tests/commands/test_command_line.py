@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
 from apache_beam.transforms.environments import python_sdk_dependencies
 from helpers.hostile import COMMAND, document, ended, make_tree, run_command, sentence_of
 from helpers.listing import listed
@@ -496,6 +496,11 @@ def test_a_switch_that_is_off_does_not_override_the_job_file(tmp_path: Path) -> 
     assert (settings.resume, settings.overwrite) == (True, False)
     settings = settings_from(given(f"--job={job}", "--overwrite"))
     assert (settings.resume, settings.overwrite) == (False, True)
+
+
+def test_the_main_session_is_staged_if_it_is_asked_for() -> None:
+    asked = options.beam_options(["--runner=DataflowRunner", "--save_main_session"], ())
+    assert asked.view_as(SetupOptions).save_main_session is True
 
 
 @pytest.mark.parametrize("runner", ["FlinkRunner", "PrismRunner", "PortableRunner", "SparkRunner", "flink"])

@@ -247,7 +247,7 @@ def test_opaque_alpha_is_not_bright(tmp_path: Path) -> None:
     assert main(["plan", "--input", source]) == 2
     out = tmp_path / "out"
     settings = {"white": 4095, "image_format": "png", "background": "#102030", "verify": "none"}
-    convert(input=source, output=str(out), **settings)
+    assert not convert(input=source, output=str(out), **settings).notes  # the background is seen
     assert json.loads((out / "dataset.json").read_text())["settings"]["white"] == 4095
     found = imagecodecs.png_decode(records(out)["a"]["image/encoded"])
     assert (found[:, :7] == (0x10, 0x20, 0x30)).all()
@@ -520,8 +520,12 @@ def moments(files: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def test_samples_are_measured_in_their_own_units(mixed: Path, tmp_path: Path) -> None:
-    dataset = Path(shutil.copytree(mixed, tmp_path / "dataset"))
-    assert validate(dataset, mode="quality").sound
+    dataset, gate = Path(shutil.copytree(mixed, tmp_path / "dataset")), tmp_path / "gate.yaml"
+    gate.write_text("allowed_dtypes: [uint16, uint8]\n")
+    report = validate(dataset, mode="quality", expect=gate)
+    (finding,) = [item for item in report.findings if item.code == "EXPECTATION"]
+    assert report.errors == 1
+    assert finding.message == "allowed_dtypes: 3 images have samples of type float32"
     statistics = json.loads((dataset / "statistics.json").read_text())["total"]["all"]
     for kind, number, files in (
         ("uint16", "3", DEEP_FILES), ("uint16", "1", GRAY_FILES),

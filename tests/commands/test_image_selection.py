@@ -504,14 +504,16 @@ def test_convert_reports_them_without_a_verification(
 def test_validate_reports_them_at_every_depth(folder: Path, tmp_path: Path) -> None:
     """The records do not state their sources; only the ledgers know them."""
     output = tmp_path / "out"
-    converted(folder, output, layout="tfds")
+    assert converted(folder, output, layout="tfds").findings == COUNTS
+    stored = json.loads((output / "findings.json").read_text())
+    assert (stored["mode"], stored["passed"], stored["sound"]) == ("frames", True, True)
     for depth in ("fast", "full"):
         assert Counter(finding.code.value for finding in findings_of(output, depth)) == COUNTS
     measured = validate(output, mode="quality")
     assert measured.counts.items() >= COUNTS.items() and measured.counts["TINY_CLASS"]
     # A conversion of the same build keeps what was found.
-    result = converted(folder, output, layout="tfds", overwrite=True)
+    result = converted(folder, output, layout="tfds", overwrite=True, verify="full")
     assert result.dataset.fingerprint == measured.fingerprint and result.findings == COUNTS
     stored = json.loads((output / "findings.json").read_text())
     assert stored["counts"] == measured.counts
-    assert [run["depth"] for run in stored["checks"]] == ["frames", "quality"]
+    assert [run["depth"] for run in stored["checks"]] == ["full", "quality"]

@@ -68,6 +68,11 @@ def test_diff_reads_versions(capfd: Capture, out: Path) -> None:
     assert "has no version" in sentence_of(run(capfd, "diff", f"{out}@{V3}", out), 2)
 
 
+def test_plan_from_accepts_versions(out: Path) -> None:
+    for name, shards in ((out, 4), (f"{out}@{V1}", 3)):
+        assert prepare.read_plan(str(name)).shards == {"train": shards}
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", ["auto", "tfrecord"])
 def test_a_version_can_be_a_source(out: Path, tmp_path: Path, source: str) -> None:

@@ -219,6 +219,12 @@ def test_the_template_distinguishes_a_rebuild_from_a_conversion(given: list[str]
     assert arguments(mine, {"SHARDWRIGHT_IMAGE": "x:1"}) == [command, *mine]
 
 
+def test_the_image_has_bytecode() -> None:
+    steps = steps_of(GENERAL)
+    compiles = steps.index(("ENV", "UV_COMPILE_BYTECODE=1"))
+    assert compiles < min(number for number, (_, rest) in enumerate(steps) if "uv pip install" in rest)
+
+
 def test_the_image_runs_the_command_as_an_ordinary_user() -> None:
     final = steps_of(GENERAL)[[name for name, _ in steps_of(GENERAL)].index("FROM", 1) :]
     settings = dict(final)
