@@ -71,11 +71,17 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 def _list_sample(
     entries: Iterable[tuple[str, ImageRef]], opened: files.OpenArchive, settings: ConvertSettings
 ) -> Iterator[ImageRef]:
-    """Yields the members of one sample; its images have its metadata, which is filtered without an image."""
+    """Yields the members of one sample; its images have its metadata, which is filtered without an image.
+
+    Beside an image that is named like the sample, others such as `1.seg.png` are parts of it.
+    """
     images: list[ImageRef] = []
+    parts: list[ImageRef] = []
+    is_named = False
     metadata: dict[str, ImageRef] = {}
     for path, ref in entries:
         _, field_name = take_name_apart(path)
+        is_named |= is_image_name(path) and "." not in field_name
         reason = files.why_filtered(path) or ("" if is_image_name(path) else FilterReason.NOT_AN_IMAGE)
         if not ref.is_candidate:
             yield ref
@@ -84,7 +90,11 @@ def _list_sample(
         elif reason:
             yield ref.filtered(reason)
         else:
-            images.append(ref)
+            (parts if "." in field_name else images).append(ref)
+    if is_named:
+        yield from (ref.filtered(FilterReason.NOT_LISTED) for ref in parts)
+    else:
+        images = parts
     if not images:
         yield from (ref.filtered(FilterReason.NOT_AN_IMAGE) for ref in metadata.values())
         return

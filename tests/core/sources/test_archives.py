@@ -312,6 +312,7 @@ def test_everything_in_a_sample_is_counted(tmp_path: Path) -> None:
         "s2.npy": b"numbers",
         ".hidden.jpg": picture(3),
         "s3.jpg": picture(4),
+        "s3.seg.png": picture(5),
     }
     write(tmp_path / "a.tar", members)
     assert labels(tmp_path) == {
@@ -322,6 +323,7 @@ def test_everything_in_a_sample_is_counted(tmp_path: Path) -> None:
         "s2.npy": ("", "not_an_image"),
         ".hidden.jpg": ("", "dotfile"),
         "s3.jpg": ("", ""),
+        "s3.seg.png": ("", "not_listed"),
     }
 
 
