@@ -50,7 +50,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if files.checked_kind(probe):
         return "a shard of a WebDataset"
-    return f"a folder with the shards of a WebDataset{files.describe_splits(probe, 'webdataset', settings)}"
+    return f"a folder with a WebDataset's shards{files.describe_splits(probe, 'webdataset', settings)}"
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
