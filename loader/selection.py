@@ -257,7 +257,7 @@ def read_labels(
 def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[tuple[int, Entry]]:
     with storage.translated_errors("read", path):
         try:
-            written = written_entries(storage.read_bytes(path), sha256)
+            written = list(written_entries(storage.read_bytes(path), sha256))
             if len(written) != item.records_in_shard:
                 raise ValueError(f"it lists {counted(len(written), 'record')} of {item.records_in_shard:,}")
         except OtherBuild:

@@ -200,8 +200,9 @@ def number_of(option: str, text: str | int, low: float, high: float, kind: type[
       UsageError: It is not such a number.
     """
     with contextlib.suppress(ValueError):
-        if low <= kind(text) <= high:
-            return kind(text)
+        number = kind(text)
+        if low <= number <= high:
+            return number
     whole = "whole " if kind is int else ""
     raise UsageError(f"--{option} {text}: write a {whole}number from {low:g} to {high:,.0f}.")
 

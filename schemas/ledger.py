@@ -372,8 +372,10 @@ class OtherBuild(ValueError):
     """The ledger belongs to another shard."""
 
 
-def written_entries(data: bytes, sha256: str | None = None) -> list[Entry]:
-    """Returns the entries of a shard's records, in the order of the records.
+def written_entries(data: bytes, sha256: str | None = None) -> Iterator[Entry]:
+    """Yields the entries of a shard's records, in the order of the records.
+
+    A wrong line is noticed when it is reached.
 
     Args:
       data: Content of the ledger file.
@@ -383,7 +385,8 @@ def written_entries(data: bytes, sha256: str | None = None) -> list[Entry]:
       OtherBuild: If it belongs to another shard.
       ValueError: If it is damaged or of another version.
     """
-    return [entry for entry in load_ledger(data, sha256)[1] if entry.outcome == Outcome.WRITTEN]
+    _, entries = load_ledger(data, sha256)
+    return (entry for entry in entries if entry.outcome == Outcome.WRITTEN)
 
 
 def dump_index(entries: Iterable[Entry]) -> bytes:

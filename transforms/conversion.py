@@ -69,11 +69,12 @@ def _is_changed(planned: PlannedShard, forecast: Forecast, job: ConversionSpec) 
         header, lines = load_ledger(data)
         if header.plan_digest != plan.digest:
             return True
-        by_lists = lists_may_decide(header, plan.recipe)
-        entries = list(lines) if by_lists or header.counts.get(Outcome.QUARANTINED) else []
-        if by_lists and lists_decide_otherwise(entries, plan.recipe):
+        if lists_may_decide(header, plan.recipe) and lists_decide_otherwise(lines, plan.recipe):
             return True
-        return not all(can_stay(entry) for entry in entries if entry.outcome == Outcome.QUARANTINED)
+        if not header.counts.get(Outcome.QUARANTINED):
+            return False
+        _, lines = load_ledger(data)  # in memory, all entries would take ten times as much as the ledger
+        return not all(can_stay(entry) for entry in lines if entry.outcome == Outcome.QUARANTINED)
     except (OSError, ValueError, TypeError):
         return True
 

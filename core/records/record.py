@@ -431,5 +431,5 @@ def _entries_of_shard(path: str, shard: Shard) -> list[Entry]:
     ledger = storage.join(folder or ".", f"{SHARDS_DIR}/{file.partition('.tfrecord')[0]}.jsonl.gz")
     with contextlib.suppress(ValueError), storage.translated_errors("read", ledger):
         if storage.exists(ledger):
-            return written_entries(storage.read_bytes(ledger), shard.sha256)
+            return list(written_entries(storage.read_bytes(ledger), shard.sha256))
     return []

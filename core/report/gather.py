@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name, read_dataset, short_names
@@ -200,7 +200,9 @@ def _gather(
         bytes=total,
         shards=len(paths),
         checked=_with_images(checked, seen),
-        measures=_measures(statistics, left_out, sizes, run.sources, objects, total),
+        measures=_measures(
+            lambda found: measure(found, sizes, run.sources, objects, total), statistics, left_out
+        ),
         sheets=with_some_samples(sheets, lambda some: [sample for sample in some if sample.at in seen]),
         pictures=seen,
         run=run,
@@ -210,13 +212,15 @@ def _gather(
     )
 
 
-def _measures(statistics: Document | None, left_out: list[str], *others: Any) -> Measures:
-    """Returns what `measure` does, with the same arguments; damaged statistics are left out."""
+def _measures(
+    measured: Callable[[Document | None], Measures], statistics: Document | None, left_out: list[str]
+) -> Measures:
+    """Returns the measurements; damaged statistics are left out."""
     try:
-        return measure(statistics, *others)
+        return measured(statistics)
     except _DAMAGES:
         left_out.append(f"{STATISTICS_JSON} is damaged or has another version; validate again to replace it.")
-        return measure(None, *others)
+        return measured(None)
 
 
 def gather_files(
@@ -260,7 +264,7 @@ def gather_files(
         bytes=total,
         shards=len(files),
         checked=_with_images(checked, seen),
-        measures=_measures(statistics, left_out, sizes),
+        measures=_measures(lambda found: measure(found, sizes), statistics, left_out),
         sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
         pictures=seen,
         annotated=has_drawn_annotations(schema.features),
