@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault, JsonItems
 from shardwright.core.sources.file_states import FileStates, ImageRoot, with_states
+from shardwright.core.sources.folder_tree import beside_splits
 from shardwright.core.sources.image_files import (
     MISSING,
     bad_entry,
@@ -43,7 +44,6 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.units import listed
 
 #: Bytes at the beginning of a file from which its format and the folder of its images are found.
 _HEAD_BYTES = 1 << 20
@@ -211,11 +211,7 @@ class DocumentFormat:
         for name in () if used & {"", _ANNOTATIONS} else probe.folders:
             is_other = name not in used and not name.startswith(".")
             if is_other and self._names_in(probe.inside(name), settings, _MAX_TRIED):
-                raise UsageError(
-                    f"{probe.where}: {listed(map(printable, sorted(used)))} may be splits, but "
-                    f"{printable(name)}, which holds {self.noun} too, is not; move it out of the input, or "
-                    "rename the folders."
-                )
+                raise beside_splits(probe.where, sorted(used), name, self.title)
 
     def _files(
         self, probe: InputProbe, settings: ConvertSettings

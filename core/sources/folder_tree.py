@@ -52,6 +52,14 @@ def could_be_splits(names: Iterable[str]) -> bool:
     return bool(visible) and all(map(split_of_folder, visible))
 
 
+def beside_splits(where: str, splits: Iterable[str], name: str, title: str) -> UsageError:
+    """Returns the error for a folder of a format beside folders of the same format that may be splits."""
+    return UsageError(
+        f"{where}: {listed(map(printable, splits))} may be splits, but {printable(name)}, which is {title} "
+        "too, is not; move it out of the input, or rename the folders."
+    )
+
+
 def is_shard_number(name: str) -> bool:
     """Returns whether a folder is named like a shard: a number of five digits or more."""
     return bool(_SHARD_NUMBER.match(name))

@@ -122,6 +122,11 @@ class InputProbe:
             names = [name for name in folder.folders if not name.startswith(".")]
             waiting += folder.folders_inside(names[:_FOLDERS_NEAR])
 
+    @property
+    def has_images(self) -> bool:
+        """Whether images are in a folder, or in the first folders below it."""
+        return any(map(is_image_name, self.files)) or self.images_below > 0
+
     @cached_property
     def images_below(self) -> int:
         """Number of images in the first folders below, judged by their names.

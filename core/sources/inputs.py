@@ -313,7 +313,7 @@ def _has_classes(probe: InputProbe) -> bool:
     names: set[str] = set()
     for folder in _visible_folders(probe):
         for inner in _visible_folders(folder) if split_of_folder(folder.name) else [folder]:
-            if any(map(is_image_name, inner.files)) or inner.images_below:
+            if inner.has_images:
                 names.add(inner.name)
             if len(names) > 1:
                 return True

@@ -27,7 +27,7 @@ from shardwright.core.sources.annotation_files import (
 from shardwright.core.sources.class_folders import list_class_folders
 from shardwright.core.sources.file_states import list_images
 from shardwright.core.sources.files_beside import stem_of
-from shardwright.core.sources.folder_tree import FolderTree, split_folders
+from shardwright.core.sources.folder_tree import FolderTree, beside_splits, split_folders
 from shardwright.core.sources.image_files import (
     MISSING,
     annotated,
@@ -120,7 +120,7 @@ class PairedFolders:
         if not self.split_by_folder or not (splits := split_folders(probe.folders)):
             return FolderTree()
         others = probe.folders_inside(n for n in probe.folders if n not in splits and not is_hidden(n))
-        mixed = any(_has_images(one) for one in others if below(self.annotations, one.path) is None)
+        mixed = any(one.has_images for one in others if below(self.annotations, one.path) is None)
         return FolderTree({} if mixed else splits)
 
 
@@ -207,13 +207,10 @@ class PairFormat:
             for folders in self.find(probe.inside(name), settings)
         ]
         for name in probe.folders if folder_pairs else ():
-            if name in names or is_hidden(name) or not _has_images(folder := probe.inside(name)):
+            if name in names or is_hidden(name) or not (folder := probe.inside(name)).has_images:
                 continue
             if self.find(folder, settings):
-                raise UsageError(
-                    f"{probe.where}: {listed(map(printable, names))} may be splits, but {printable(name)}, "
-                    f"which is {self.title} too, is not; move it out of the input, or rename the folders."
-                )
+                raise beside_splits(probe.where, names, name, self.title)
             folder_pairs.append(PairedFolders(folder.path, "", folder_pairs[0].suffixes))
         return folder_pairs
 
@@ -412,10 +409,6 @@ class PairFormat:
             if file == ref.uri:
                 return bad_entry(ref.key, ref.uri, message)
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
-
-
-def _has_images(folder: InputProbe) -> bool:
-    return any(map(is_image_name, folder.files)) or folder.images_below > 0
 
 
 def holds_below(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain, groupby
 
 from shardwright.core.images.signatures import is_image_name
@@ -50,7 +51,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if files.checked_kind(probe):
         return "a shard of a WebDataset"
-    return f"a folder with a WebDataset's shards{files.describe_splits(probe, 'webdataset', settings)}"
+    return f"a folder with a WebDataset's shards{files.describe_splits(probe, settings, by_folder=True)}"
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
@@ -112,5 +113,5 @@ SOURCE = Source(
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,
-    split=files.split_archives,
+    split=partial(files.split_archives, by_folder=True),  # folders of shards are no classes
 )

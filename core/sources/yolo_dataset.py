@@ -233,9 +233,7 @@ def _image_folders(probe: InputProbe) -> dict[str, str]:
     splits = split_folders(where.folders)
     folders = [where.inside(name) for name in where.folders if name not in splits]
     others = [name for name in where.files if is_image_name(name)]
-    others += [
-        folder.name for folder in folders if any(map(is_image_name, folder.files)) or folder.images_below
-    ]
+    others += [folder.name for folder in folders if folder.has_images]
     if splits and others:
         places = printable(", ".join(f"{split}: {inner}{name}" for name, split in splits.items()))
         raise UsageError(

@@ -68,7 +68,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     kind = checked_kind(probe)
     if not kind:
-        return f"a folder of archives{describe_splits(probe, 'archives', settings)}"
+        return f"a folder of archives{describe_splits(probe, settings)}"
     return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
 
 

@@ -251,8 +251,6 @@ def first_archive(probe: InputProbe) -> str:
     return archives[0] if archives and probe.images_below <= len(archives) else ""
 
 
-#: Source of archives whose members are samples.
-_SAMPLES = "webdataset"
 _SPOOL_FORMAT = "unpacked tar 2"
 #: Most top folders of an input that are passed on, besides those named like splits.
 _MAX_TOPS = 12
@@ -275,8 +273,13 @@ class ArchiveFile(NamedTuple):
     split: str = ""
 
 
-def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
+def split_archives(item: Input, context: Context, by_folder: bool = False) -> Iterator[InputSplit]:
     """Yields one input split for each archive, and one for the files beside the archives.
+
+    Args:
+      item: The input.
+      context: Settings.
+      by_folder: Whether the names of folders, which may be classes, give archives their splits too.
 
     Raises:
       EngineError: If a folder cannot be listed.
@@ -299,7 +302,7 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
             archives.append(ArchiveFile(key, state))
         else:
             others = True
-    splits = _splits_of((archive.key for archive in archives), item.source, context.settings)
+    splits = _splits_of((archive.key for archive in archives), context.settings, by_folder)
     for archive in archives:
         detail = archive._replace(tops=tuple(sorted(tops)), split=splits.get(archive.key, ""))
         yield InputSplit(item, archive.state.path, detail)
@@ -307,22 +310,19 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
         yield InputSplit(item, item.path)
 
 
-def _splits_of(keys: Iterable[str], source: str, settings: ConvertSettings) -> Mapping[str, str]:
-    """Returns archive -> split from its name, unless settings say otherwise.
-
-    The folders of a WebDataset's shards count too; those of other archives may be classes.
-    """
+def _splits_of(keys: Iterable[str], settings: ConvertSettings, by_folder: bool) -> Mapping[str, str]:
+    """Returns archive -> split from its name and, if asked, its folders, unless settings say otherwise."""
     if not keeps_splits(settings) or settings.folders != AUTO or settings.label_regex:
         return {}
-    names = {key: key if source == _SAMPLES else key.rpartition("/")[2] for key in keys}
+    names = {key: key if by_folder else key.rpartition("/")[2] for key in keys}
     splits = splits_of_files(names.values())
     return {key: splits[name] for key, name in names.items()}
 
 
-def describe_splits(probe: InputProbe, source: str, settings: ConvertSettings) -> str:
+def describe_splits(probe: InputProbe, settings: ConvertSettings, by_folder: bool = False) -> str:
     """Returns the splits of the archives in a folder, for messages."""
     keys = (key_of(name) for name, state in files_below(probe.path) if is_listed_archive(name, state.size))
-    return of_splits(_splits_of(keys, source, settings).values())
+    return of_splits(_splits_of(keys, settings, by_folder).values())
 
 
 def is_listed_archive(key: str, size: int) -> bool:
