@@ -31,10 +31,10 @@ import numpy.typing as npt
 
 from shardwright.core.hash_buckets import MAX_BUCKETS, bucket_of, pack_rows, packed_by, unpack_rows
 from shardwright.core.images.near_duplicates import Rank, alike, bands_of
-from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import Entry, written_entries
+from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.pictures import Picture
 
 #: Name of a shard, and the number of a record.
@@ -204,11 +204,13 @@ def rows_of_ledger(data: bytes, split: str, file: str) -> list[ComparedRecord]:
     Raises:
       ValueError: If the ledger is damaged.
     """
-    rows = []
-    for index, entry in enumerate(written_entries(data)):
+    rows: list[ComparedRecord] = []
+    for entry in load_ledger(data)[1]:
+        if entry.outcome != Outcome.WRITTEN:
+            continue
         # Images that --map made of one source may have different classes.
         labels = () if entry.source_key else labels_of(entry)
-        record = ComparedRecord(file, index, entry.offset or 0, entry.key, split, labels)
+        record = ComparedRecord(file, len(rows), entry.offset or 0, entry.key, split, labels)
         rows.append(record._replace(source=entry.sha256 or None))
     return rows
 
