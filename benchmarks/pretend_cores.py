@@ -1,18 +1,16 @@
 """Runs a command of Shardwright as on a machine with more processors: `pretend_cores.py N COMMAND ...`."""
 
 import sys
+from unittest import mock
 
-from shardwright.core.concurrency import converters
-from shardwright.pipelines import cli, workers
-from shardwright.transforms import write_shards as write
+from shardwright.pipelines import cli
 
 
 def main(argv: list[str]) -> int:
     """Runs the command; returns its exit code."""
     count, *words = argv
-    for module in (workers, converters, write):
-        module.usable_cpus = lambda: int(count)
-    return cli.main(words)
+    with mock.patch("os.sched_getaffinity", lambda _: set(range(int(count)))):
+        return cli.main(words)
 
 
 if __name__ == "__main__":

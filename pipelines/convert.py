@@ -74,7 +74,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
 
     from shardwright.core.validation.shard import ShardTask, shard_task_of
     from shardwright.schemas.ledger import ShardResult
-    from shardwright.transforms.conversion import CommitDataset, RemoveCommit, TakeLease
+    from shardwright.transforms.commit import CommitDataset, RemoveCommit, TakeLease
     from shardwright.transforms.validate import verify_results
     from shardwright.transforms.write_shards import WritePlannedShards
 

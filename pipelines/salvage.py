@@ -121,7 +121,7 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.conversion import TakeLease
+    from shardwright.transforms.commit import TakeLease
     from shardwright.transforms.salvage import SalvageDataset
 
     def acquired(hold: HeldLease) -> HeldLease:

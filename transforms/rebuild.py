@@ -41,7 +41,7 @@ from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.version import check_file, version_path
 from shardwright.transforms.building_blocks import added_findings, added_statistics, composite
-from shardwright.transforms.conversion import condensed
+from shardwright.transforms.commit import condensed
 from shardwright.transforms.diff import CompareDatasets
 from shardwright.transforms.runners import report_sink
 from shardwright.transforms.validate import Validated, verify_results

@@ -18,7 +18,7 @@ from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.ledger import ShardResult
 from shardwright.transforms.building_blocks import composite
-from shardwright.transforms.conversion import condensed
+from shardwright.transforms.commit import condensed
 
 _RESULTS = "results"
 

@@ -17,6 +17,7 @@ from shardwright.core.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.framing import FrameDamage, data_of
 from shardwright.core.shards.finish import ShardPlace, files_of
+from shardwright.core.shards.shard_plan import ShardPlan
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
@@ -139,6 +140,29 @@ def take_over(
     except (OSError, ValueError, TypeError):
         return None
     return ShardResult(header, reused=True, files=files)
+
+
+def is_changed(directory: str, place: ShardPlace, plan: ShardPlan) -> bool:
+    """Returns whether a shard's plan differs from the plan in its ledger, or an outcome may differ.
+
+    Args:
+      directory: Dataset directory that contains the shard.
+      place: Split and number of the shard.
+      plan: Its content now.
+    """
+    try:
+        data = storage.read_bytes(storage.join(directory, ledger_file(*place)))
+        header, lines = load_ledger(data)
+        if header.plan_digest != plan.digest:
+            return True
+        if lists_may_decide(header, plan.recipe) and lists_decide_otherwise(lines, plan.recipe):
+            return True
+        if not header.counts.get(Outcome.QUARANTINED):
+            return False
+        _, lines = load_ledger(data)  # in memory, all entries would take ten times as much as the ledger
+        return not all(can_stay(entry) for entry in lines if entry.outcome == Outcome.QUARANTINED)
+    except (OSError, ValueError, TypeError):
+        return True
 
 
 def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:

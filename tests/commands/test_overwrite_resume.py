@@ -426,7 +426,7 @@ def test_a_running_conversion_keeps_others_away_and_a_killed_one_does_not(
 
 #: Action of another run -> the call before which this run is stopped, and its options.
 _STOPS = {
-    "shard": ("shardwright.transforms.write_shards:finish_shard", "train-", ()),
+    "shard": ("shardwright.core.shards.write:finish_shard", "train-", ()),
     "file beside": ("shardwright.core.dataset_files:write_held", "labels.txt", ()),
     "commit": ("shardwright.core.dataset_files:write_held", "dataset.json", ()),
     "swap": (f"{STORAGE}:remove_tree", "shardwright-old", ("--overwrite",)),

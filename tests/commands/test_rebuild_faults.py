@@ -40,7 +40,7 @@ from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.run import exit_code_of, run_pipeline
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.schemas.version import INPUT_JSON, LEASE_JSON, VersionState
-from shardwright.transforms import conversion
+from shardwright.transforms import commit
 from shardwright.transforms import rebuild as transforms
 from shardwright.transforms.write_shards import _WriteShard
 
@@ -355,7 +355,7 @@ def test_the_next_run_continues_after_a_death_at_the_pointer(
 
 def again(times: int, notes: list[Any]) -> Callable[..., Any]:
     """Returns a commit that runs several times, whatever the results."""
-    original = conversion.commit
+    original = commit.commit
 
     def run(*arguments: Any, **named: Any) -> Any:
         for _ in range(times - 1):
@@ -396,7 +396,7 @@ def test_a_repeated_commit_publishes_the_same(overwrite: bool, output: str, trut
     notes: list[Any] = []
     if overwrite:
         build(output, shards=3)
-    with mock.patch.object(conversion, "commit", again(3, notes)):
+    with mock.patch.object(commit, "commit", again(3, notes)):
         made = build(output, shards=2, overwrite=overwrite)
     assert made.dataset.fingerprint == document(truth)["fingerprint"]
     assert [note["fingerprint"] for note in notes] == [made.dataset.fingerprint] * 2
@@ -409,7 +409,7 @@ def test_a_repeated_commit_publishes_the_same(overwrite: bool, output: str, trut
 def test_a_repeated_refusal_is_the_same_refusal(output: str, tmp_path: Path) -> None:
     put_files(tmp_path / "in", {"a/1.jpg": b"no picture"})
     notes: list[Any] = []
-    with mock.patch.object(conversion, "commit", again(4, notes)), pytest.raises(DataRefused) as refused:
+    with mock.patch.object(commit, "commit", again(4, notes)), pytest.raises(DataRefused) as refused:
         build(output, input=str(tmp_path / "in"))
     assert notes == [refused.value.message] * 3
     assert "dataset.json" not in storage.list_files(output)

@@ -1,4 +1,4 @@
-"""The first and the last steps of a conversion: take the lease and remove an old commit; commit."""
+"""The commit of a dataset: take the lease, remove the commit of before, and write the new one."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import Any, Optional
 
 import apache_beam as beam
 
-from shardwright.core import storage
 from shardwright.core.commit import ConversionSpec, commit, remove_commit
 from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, given_back, own_holder
 from shardwright.core.plan.assign import PlannedShard
-from shardwright.core.shards.finish import condense
-from shardwright.core.shards.reuse import can_stay, lists_decide_otherwise, lists_may_decide
+from shardwright.core.shards.finish import ShardPlace, condense
+from shardwright.core.shards.reuse import is_changed
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.validation.shard import ShardCheck
-from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.findings import FindingSummary
-from shardwright.schemas.ledger import ShardResult, load_ledger
-from shardwright.schemas.plan import Forecast, ledger_file
+from shardwright.schemas.ledger import ShardResult
+from shardwright.schemas.plan import Forecast
 from shardwright.schemas.statistics import Statistics
 from shardwright.transforms.building_blocks import added_findings, added_statistics, composite
 from shardwright.transforms.runners import report_sink
@@ -61,22 +59,8 @@ def TakeLease(
 
 
 def _is_changed(planned: PlannedShard, forecast: Forecast, job: ConversionSpec) -> bool:
-    """Returns whether a shard's plan differs from the plan in its ledger, or an outcome may differ."""
-    path = storage.join(job.directory, ledger_file(*planned[:3]))
     plan = plan_shard(planned, forecast, job.settings, job.versions)
-    try:
-        data = storage.read_bytes(path)
-        header, lines = load_ledger(data)
-        if header.plan_digest != plan.digest:
-            return True
-        if lists_may_decide(header, plan.recipe) and lists_decide_otherwise(lines, plan.recipe):
-            return True
-        if not header.counts.get(Outcome.QUARANTINED):
-            return False
-        _, lines = load_ledger(data)  # in memory, all entries would take ten times as much as the ledger
-        return not all(can_stay(entry) for entry in lines if entry.outcome == Outcome.QUARANTINED)
-    except (OSError, ValueError, TypeError):
-        return True
+    return is_changed(job.directory, ShardPlace(*planned[:3]), plan)
 
 
 @composite
