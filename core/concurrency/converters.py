@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
-from shardwright.core.concurrency.pool import IN_FLIGHT_BYTES, OrderedMap, each
+from shardwright.core.concurrency.pool import CHUNK_ITEMS, IN_FLIGHT_BYTES, OrderedMap, each
 from shardwright.core.concurrency.underway import UNDERWAY, Task
 from shardwright.core.concurrency.watchdog import watch_engine_worker
 from shardwright.core.concurrency.worker_process import (
@@ -95,8 +95,9 @@ class Converters:
         *,
         weigh: Callable[[Item], int],
         crashed: Callable[[Item, str], Result] | None = None,
+        max_items: int | None = None,
         max_weight: int = IN_FLIGHT_BYTES,
-        **limits: int,
+        chunk_items: int = CHUNK_ITEMS,
     ) -> OrderedMap[Item, Result]:
         """Returns an iterator over the results of a function for each item, in order.
 
@@ -106,8 +107,9 @@ class Converters:
           weigh: Returns the number of bytes that an item takes until its result is consumed.
           crashed: Returns the result for an item whose conversion ended its process, from the item and the
             signal or exit code. Without it, such an end is an error.
+          max_items: As in `OrderedMap`; None for a number that keeps all converters busy.
           max_weight: As in `OrderedMap`.
-          **limits: As in `OrderedMap`: `max_items`, `chunk_items`.
+          chunk_items: As in `OrderedMap`.
 
         Raises:
           EngineError: When iterated, if a worker process was killed.
@@ -116,8 +118,15 @@ class Converters:
         if self.in_processes:
             self.start()
             run = partial(self._run_in_process, _packed(function), crashed)
-        limits.setdefault("max_items", self._threads * _WAITING_PER_CONVERTER)
-        return OrderedMap(run, items, self._executor, weigh=weigh, max_weight=max_weight, **limits)
+        return OrderedMap(
+            run,
+            items,
+            self._executor,
+            weigh=weigh,
+            max_items=self._threads * _WAITING_PER_CONVERTER if max_items is None else max_items,
+            max_weight=max_weight,
+            chunk_items=chunk_items,
+        )
 
     def call(self, function: Callable[..., Result], *args: Any) -> Result:
         """Runs a function in a worker process, also if threads convert, and returns its result.
