@@ -14,65 +14,17 @@ stay packed, and only checksums and keys are shuffled:
 
 from __future__ import annotations
 
-import hashlib
-import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import apache_beam as beam
 
-from shardwright.core.images.read import check_sha256, map_refs, read_image
+from shardwright.core.dedupe import first_of_equal, hash_sources, keys_of, mark_copies
 from shardwright.core.plan.assign import limit_order
-from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason
+from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.transforms.building_blocks import composite
-
-
-def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
-    """Returns the reference with the sha256 of its source, or without it if the source cannot be read.
-
-    The reference is quarantined if its source states another checksum.
-    """
-    try:
-        sha256 = hashlib.sha256(read_image(ref, max_bytes)).hexdigest()
-        check_sha256(ref, sha256)
-    except ImageFault as fault:
-        ref = ref._replace(sha256="")
-        wrong = fault.reason == QuarantineReason.CHECKSUM_MISMATCH
-        return ref.quarantined(fault.reason, fault.message) if wrong else ref
-    return ref._replace(sha256=sha256)
-
-
-def keys_of(batch: EncodedRefs) -> Iterator[tuple[bytes, str]]:
-    """Yields the checksum and the key of each image whose checksum is known."""
-    for ref in decode_refs(batch):
-        if ref.sha256:
-            yield bytes.fromhex(ref.sha256), ref.key
-
-
-def first_of_equal(images: tuple[bytes, Iterable[str]]) -> Iterator[tuple[str, str]]:
-    """Yields the checksum in hex and the smallest key of images with one checksum, if there are several."""
-    sha256, keys = images
-    smallest = heapq.nsmallest(2, keys)
-    if len(smallest) > 1:
-        yield sha256.hex(), smallest[0]
-
-
-def mark_copies(batch: EncodedRefs, first_keys: Mapping[str, str]) -> EncodedRefs:
-    """Marks those references as copies whose checksum belongs to an image with a smaller key.
-
-    Args:
-      batch: References with the sha256 of their sources, or without it if that is not known.
-      first_keys: sha256 in hex -> the smallest key, for checksums that several images have.
-    """
-
-    def marked(ref: ImageRef) -> ImageRef:
-        first = first_keys.get(ref.sha256, ref.key) if ref.sha256 else ref.key
-        return ref if first == ref.key else ref._replace(outcome=Outcome.DEDUPLICATED, reason=first)
-
-    return encode_refs(map(marked, decode_refs(batch)))
 
 
 @composite
@@ -87,23 +39,13 @@ def DedupeExact(
       keys: Rules of `--include` and `--exclude`.
       class_names: Class names that are allowed. Empty to allow any.
     """
-    names = frozenset(class_names)
-
-    def hashed_ref(ref: ImageRef) -> ImageRef:
-        # An image of an unknown class is quarantined, so no copy may be removed in its favor.
-        is_listed = not names or names.issuperset(ref.labels)
-        hashed = hash_ref(ref, max_bytes) if ref.is_candidate and is_listed else ref._replace(sha256="")
-        if keys.need_bytes and hashed.sha256 and keys.reason_by_bytes(ref.key, hashed.sha256):
-            return hashed._replace(sha256="")  # the same is true of an image whose digest leaves it out
-        return hashed
-
-    def hash_sources(batch: EncodedRefs) -> EncodedRefs:
-        return encode_refs(map_refs(hashed_ref, list(decode_refs(batch))))
-
     hashed = (
         batches
         | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
-        | "HashSources" >> beam.Map(hash_sources).with_output_types(EncodedRefs)  # EncodedRefs
+        | "HashSources"
+        >> beam.Map(hash_sources, max_bytes, keys, frozenset(class_names)).with_output_types(
+            EncodedRefs
+        )  # EncodedRefs
     )
     copied = (
         hashed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,19 +14,19 @@ from apache_beam.utils.windowed_value import WindowedValue
 from shardwright.core.plan.assign import (
     FOLD,
     MADE,
-    NEVER_EMPTY,
     SPLIT,
     Placement,
     PlannedShard,
     ShardId,
-    fill_empty_shards,
-    limit_order,
+    every_shard,
+    fill_shards,
+    hashes_of_sparse_splits,
+    is_beyond_limit,
     shard_hashes,
     shard_of,
-    shard_order,
     shares_of,
 )
-from shardwright.core.plan.choose_parts import CollectedHashes, choose_parts
+from shardwright.core.plan.choose_parts import CollectedHashes, carried_bounds, choose_parts
 from shardwright.core.plan.forecast import RefSummary, make_forecast
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.listing import ListingDigest, list_part, split_inputs
@@ -40,7 +39,6 @@ from shardwright.schemas.image_ref import (
     ImageRef,
     decode_refs,
     encode_refs,
-    is_image,
     number_text,
     source_id_of,
 )
@@ -58,9 +56,6 @@ _CHARACTERS_PER_REF = 500
 #: Number of buckets for the check of keys, and so of workers that can share it.
 _KEY_BUCKETS = 2048
 _SPLIT = ImageRef._fields.index("split")
-#: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen again.
-_OF_SPLITS = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")
-_DECIDING = {SPLIT: _OF_SPLITS, FOLD: (*_OF_SPLITS, "folds")}
 
 
 class _ListPart(beam.DoFn):
@@ -150,19 +145,6 @@ def _add_batch(summary: RefSummary, batch: EncodedRefs, splits: PartBounds | Non
     placement = Placement(summary.settings, splits)
     for ref in decode_refs(batch):
         summary.add(ref, placement)
-
-
-def carried_bounds(settings: ConvertSettings, purpose: str, carried: Plan | None) -> PartBounds | None:
-    """Returns the bounds of the splits or folds of an earlier build, if they still apply."""
-    if carried is None:
-        return None
-    identity = settings.identity()
-    same = all(
-        (carried.settings.get(name) or "") == (identity.get(name) or "") for name in _DECIDING[purpose]
-    )
-    if not same:
-        return None
-    return carried.split_bounds if purpose == SPLIT else carried.fold_bounds
 
 
 @composite
@@ -290,42 +272,6 @@ class _SortInHand(beam.DoFn):
         self._weight = 0
 
 
-def _is_beyond(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> bool:
-    """Returns whether a limit leaves out an image, good or bad."""
-    if forecast.limit_cut is None or not is_image(ref):
-        return False
-    return limit_order(settings.seed, ref.key) > forecast.limit_cut
-
-
-def hashes_of_sparse_splits(
-    batch: EncodedRefs, forecast: Forecast, settings: ConvertSettings
-) -> Iterator[tuple[str, bytes]]:
-    """Yields the hashes of a batch's images in each split that is so small that a shard may be empty."""
-    shards = forecast.plan.shards
-    sparse = {
-        split
-        for split, images in forecast.candidates.items()
-        if shards.get(split, 1) > 1 and images < NEVER_EMPTY * shards[split]
-    }
-    placement = Placement(settings, forecast.plan.split_bounds)
-    hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
-    for ref in decode_refs(batch) if sparse else ():
-        split = placement.split(ref)
-        if split in sparse and ref.is_candidate and not _is_beyond(ref, settings, forecast):
-            hashes[split].append(shard_order(settings.seed, ref.key)[0])
-    yield from ((split, values.tobytes()) for split, values in hashes.items())
-
-
-def fill_shards(forecast: Forecast, packed: Iterable[tuple[str, bytes]]) -> Forecast:
-    """Adds to a forecast the images that fill shards that would be empty."""
-    hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
-    for split, data in packed:
-        hashes[split].frombytes(data)
-    shards = forecast.plan.shards
-    moved = {split: fill_empty_shards(values, shards[split]) for split, values in hashes.items()}
-    return replace(forecast, moved={split: moves for split, moves in moved.items() if moves})
-
-
 class SortByShard(_SortInHand):
     """Sorts references by shard."""
 
@@ -344,7 +290,7 @@ class SortByShard(_SortInHand):
                 ref = ImageRef._make((*ref[:_SPLIT], split, *ref[_SPLIT + 1 :]))
             if folds and ref.is_candidate:
                 ref = ref._replace(fold=placement.fold(ref, split))
-            if _is_beyond(ref, self._settings, forecast):
+            if is_beyond_limit(ref, self._settings, forecast):
                 ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT, message="")
             # Files without their own key are recorded under one number.
             shard = shard_of(value, plan.shards.get(split, 1))
@@ -352,13 +298,6 @@ class SortByShard(_SortInHand):
                 shard = forecast.moved[split].get(value, shard)
             self._put((split, shard), ref)
         yield from self._flush(at_least=REFS_IN_HAND)
-
-
-def _all_shards(forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
-    """Yields every shard of the plan without references, so that empty shards are written too."""
-    for split, count in forecast.plan.shards.items():
-        for shard in range(count):
-            yield (split, shard), encode_refs(())
 
 
 @composite
@@ -385,7 +324,7 @@ def AssignShards(
     planned = batches | "AssignShard" >> beam.ParDo(
         SortByShard(settings), beam.pvalue.AsSingleton(filled)
     ).with_output_types(types)  # ((split, shard), EncodedRefs)
-    every = forecast | "NameEveryShard" >> beam.FlatMap(_all_shards).with_output_types(
+    every = forecast | "NameEveryShard" >> beam.FlatMap(every_shard).with_output_types(
         types
     )  # ((split, shard), EncodedRefs)
     return (

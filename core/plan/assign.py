@@ -11,8 +11,9 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from operator import attrgetter, itemgetter
@@ -22,8 +23,8 @@ import numpy as np
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, printable
-from shardwright.schemas.plan import BUCKETS, DIGITS, PartBounds
+from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs, is_image, printable
+from shardwright.schemas.plan import BUCKETS, DIGITS, Forecast, PartBounds
 
 Item = TypeVar("Item")
 #: Sort key of images: (hash, key).
@@ -288,6 +289,49 @@ class Placement:
     def misses_group(self, ref: ImageRef) -> bool:
         """Returns whether `--split_by` was given and does not match this key."""
         return bool(self._pattern) and not ref.group and group_of(ref.key, self._pattern) is None
+
+
+def is_beyond_limit(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> bool:
+    """Returns whether a limit leaves out an image, good or bad."""
+    if forecast.limit_cut is None or not is_image(ref):
+        return False
+    return limit_order(settings.seed, ref.key) > forecast.limit_cut
+
+
+def hashes_of_sparse_splits(
+    batch: EncodedRefs, forecast: Forecast, settings: ConvertSettings
+) -> Iterator[tuple[str, bytes]]:
+    """Yields the hashes of a batch's images in each split that is so small that a shard may be empty."""
+    shards = forecast.plan.shards
+    sparse = {
+        split
+        for split, images in forecast.candidates.items()
+        if shards.get(split, 1) > 1 and images < NEVER_EMPTY * shards[split]
+    }
+    placement = Placement(settings, forecast.plan.split_bounds)
+    hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
+    for ref in decode_refs(batch) if sparse else ():
+        split = placement.split(ref)
+        if split in sparse and ref.is_candidate and not is_beyond_limit(ref, settings, forecast):
+            hashes[split].append(shard_order(settings.seed, ref.key)[0])
+    yield from ((split, values.tobytes()) for split, values in hashes.items())
+
+
+def fill_shards(forecast: Forecast, packed: Iterable[tuple[str, bytes]]) -> Forecast:
+    """Adds to a forecast the images that fill shards that would be empty."""
+    hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
+    for split, data in packed:
+        hashes[split].frombytes(data)
+    shards = forecast.plan.shards
+    moved = {split: fill_empty_shards(values, shards[split]) for split, values in hashes.items()}
+    return replace(forecast, moved={split: moves for split, moves in moved.items() if moves})
+
+
+def every_shard(forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
+    """Yields every shard of the plan without references, so that empty shards are written too."""
+    for split, count in forecast.plan.shards.items():
+        for shard in range(count):
+            yield (split, shard), encode_refs(())
 
 
 #: Marks an id that was made from its image's key.

@@ -23,16 +23,28 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.core.plan.assign import HASH_RANGE, HashedImage, Lowest, ideal_bounds, limit_order
+from shardwright.core.plan.assign import (
+    FOLD,
+    HASH_RANGE,
+    SPLIT,
+    HashedImage,
+    Lowest,
+    ideal_bounds,
+    limit_order,
+)
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import in_name_order
-from shardwright.schemas.plan import BUCKETS, DIGITS, PartBounds
+from shardwright.schemas.plan import BUCKETS, DIGITS, PartBounds, Plan
 
 #: Stands for all images of a bucket, beside the names of their classes.
 _IMAGES = "\x00"
 
 Hashes = npt.NDArray[np.uint64]
+
+#: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen again.
+_OF_SPLITS = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")
+_DECIDING = {SPLIT: _OF_SPLITS, FOLD: (*_OF_SPLITS, "folds")}
 
 
 @dataclass
@@ -250,3 +262,16 @@ def choose_buckets(counts: Mapping[int, Mapping[str, int]], shares: Sequence[Fra
             chosen[bucket] = part
             sizes[part] += 1
     return "".join(DIGITS[part] for part in chosen)
+
+
+def carried_bounds(settings: ConvertSettings, purpose: str, carried: Plan | None) -> PartBounds | None:
+    """Returns the bounds of the splits or folds of an earlier build, if they still apply."""
+    if carried is None:
+        return None
+    identity = settings.identity()
+    same = all(
+        (carried.settings.get(name) or "") == (identity.get(name) or "") for name in _DECIDING[purpose]
+    )
+    if not same:
+        return None
+    return carried.split_bounds if purpose == SPLIT else carried.fold_bounds

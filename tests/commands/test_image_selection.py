@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from shardwright.core.conversion import ShardRecipe, fingerprint, fingerprint_read, read_ref
+from shardwright.core.dedupe import join_groups
 from shardwright.core.images.near_duplicates import alike
 from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.core.sources.rules import RuleMatches, make_rules, unmatched_warnings
@@ -40,7 +41,6 @@ from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.image_formats import parse_formats
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
-from shardwright.transforms.dedupe_near import join_groups
 
 
 def noise(size: tuple[int, int], seed: int = 0) -> Image.Image:

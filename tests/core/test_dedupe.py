@@ -14,11 +14,12 @@ from apache_beam.testing.util import assert_that
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shardwright.core.dedupe import first_of_equal, mark_copies
 from shardwright.core.hash_buckets import bucket_of, pack_rows, unpack_rows
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.dedupe import DedupeExact, first_of_equal, mark_copies
+from shardwright.transforms.dedupe import DedupeExact
 
 #: Few checksums and keys with characters that order and encode differently, so that many meet.
 _SHA256S = st.sampled_from([hashlib.sha256(bytes([number])).hexdigest() for number in range(4)])

@@ -12,7 +12,9 @@ from shardwright.core.plan.assign import (
     HASH_RANGE,
     ShardId,
     check_keys,
+    fill_shards,
     hash64,
+    hashes_of_sparse_splits,
     limit_order,
     shard_of,
     shard_order,
@@ -22,7 +24,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.transforms import plan as transforms
-from shardwright.transforms.plan import BatchRefs, BucketKeys, fill_shards, hashes_of_sparse_splits
+from shardwright.transforms.plan import BatchRefs, BucketKeys
 
 REFS = [
     ImageRef(f"c/{i:05d}.jpg", f"/in/c/{i:05d}.jpg", "c", "" if i % 3 else "test", size=i)
