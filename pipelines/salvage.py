@@ -135,7 +135,8 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
     )  # RecordSchema
     hold: Any = job.hold
     if job.described and job.hold is not None:
-        hold = beam.pvalue.AsSingleton(begin | "TakeLease" >> TakeLease(job.hold, True, acquired))
+        taken = begin | "TakeLease" >> TakeLease(job.hold, True, acquired)  # HeldLease
+        hold = beam.pvalue.AsSingleton(taken)
 
     def tasks_of(_: bytes, hold: HeldLease | None) -> Iterator[SalvageTask]:
         return list_tasks(target, job.output, hold)

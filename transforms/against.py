@@ -116,4 +116,5 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
         | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
         | "MeetBySource" >> beam.Map(_meet_by_source)
     )  # FindingSummary
-    return (compared.findings, by_key.findings, by_source) | "AllDifferences" >> beam.Flatten()
+    differences = (compared.findings, by_key.findings, by_source)
+    return differences | "AllDifferences" >> beam.Flatten()  # FindingSummary
