@@ -106,7 +106,7 @@ class _Document:
     Attributes:
       path: Path of the file.
       values: Top-level name, with underscores -> value, as YAML reads it.
-      texts: The same with each value as it is written.
+      texts: Top-level name, with underscores -> value, as it is written.
       keys: Top-level name -> name as it is written.
       places: Keys as they are written -> line and column.
     """

@@ -45,7 +45,7 @@ class Change(NamedTuple):
       old: For an added image, why the old dataset left it out (empty if the image was not listed); for a
         removed image, its split; else the old value of what changed: key, source checksum, stored form,
         classes or split.
-      new: The same for the new dataset, where a removed image is one that was left out.
+      new: What the new dataset has instead. It has left out a removed image, and an added one has a split.
     """
 
     key: str
@@ -228,7 +228,7 @@ class ClassDrift:
 
     Attributes:
       overall: Distance between the distributions over classes.
-      splits: The same for each split that both datasets have.
+      splits: Split -> distance between its distributions, for each split that both datasets have.
       new: Classes that have records now and had none before.
       vanished: Classes that had records and have none now.
       renumbered: Class -> its old and its new id, if both datasets have the class and the ids differ.

@@ -50,7 +50,7 @@ from shardwright.transforms.runners import has_one_worker, report_source
 _CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.
-REFS_IN_HAND = 100_000
+BUFFERED_REFS = 100_000
 #: Number of characters of annotations and extra columns that count as one reference.
 _CHARACTERS_PER_REF = 500
 #: Number of buckets for the check of keys, and so of workers that can share it.
@@ -248,7 +248,7 @@ def ForecastDataset(
     )
 
 
-class _SortInHand(beam.DoFn):
+class _SortBuffered(beam.DoFn):
     """Sorts references within each worker, so that few and large batches are shuffled."""
 
     def start_bundle(self) -> None:
@@ -272,7 +272,7 @@ class _SortInHand(beam.DoFn):
         self._weight = 0
 
 
-class SortByShard(_SortInHand):
+class SortByShard(_SortBuffered):
     """Sorts references by shard."""
 
     def __init__(self, settings: ConvertSettings) -> None:
@@ -297,7 +297,7 @@ class SortByShard(_SortInHand):
             if split in forecast.moved and ref.is_candidate:
                 shard = forecast.moved[split].get(value, shard)
             self._put((split, shard), ref)
-        yield from self._flush(at_least=REFS_IN_HAND)
+        yield from self._flush(at_least=BUFFERED_REFS)
 
 
 @composite
@@ -334,7 +334,7 @@ def AssignShards(
     )
 
 
-class BucketKeys(_SortInHand):
+class BucketKeys(_SortBuffered):
     """Groups references by their keys alone, so that equal keys of different splits meet."""
 
     def process(self, batch: EncodedRefs) -> Iterator[tuple[ShardId, EncodedRefs]]:
@@ -342,10 +342,10 @@ class BucketKeys(_SortInHand):
         for ref in decode_refs(batch):
             bucket = zlib.crc32(ref.key.encode()) % _KEY_BUCKETS
             self._put(("", bucket), ImageRef(ref.key, ref.uri, place=ref.place, message=ref.message))
-        yield from self._flush(at_least=REFS_IN_HAND)
+        yield from self._flush(at_least=BUFFERED_REFS)
 
 
-class BucketSourceIds(_SortInHand):
+class BucketSourceIds(_SortBuffered):
     """Groups images by the ids that their records store, so that equal ids meet."""
 
     def process(self, batch: EncodedRefs) -> Iterator[tuple[ShardId, EncodedRefs]]:
@@ -356,7 +356,7 @@ class BucketSourceIds(_SortInHand):
                 reason = "" if ref.source_id else MADE
                 light = ImageRef(ref.key, ref.uri, reason=reason, message=ref.message, source_id=number)
                 self._put(("", int(number) % _KEY_BUCKETS), light)
-        yield from self._flush(at_least=REFS_IN_HAND)
+        yield from self._flush(at_least=BUFFERED_REFS)
 
 
 def name_planned_shard(

@@ -70,7 +70,7 @@ class ReusableBuilds(NamedTuple):
     touched: TouchedFiles = TouchedFiles()
 
 
-def take_over(
+def reuse_shard(
     directory: str,
     source: str,
     place: ShardPlace,

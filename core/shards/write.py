@@ -18,7 +18,7 @@ from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.core.shards.finish import ShardPlace, finish_shard, removed_on_failure, write_ledger
-from shardwright.core.shards.reuse import PreviousRecords, ReusableBuilds, take_over
+from shardwright.core.shards.reuse import PreviousRecords, ReusableBuilds, reuse_shard
 from shardwright.core.shards.shard_plan import ShardPlan
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -146,7 +146,7 @@ class ShardWriter:
     ) -> ShardResult | None:
         """Reuses a shard of an earlier build if plan, size and checksum match; returns its result or None."""
         take = partial(
-            take_over, self.directory, place=place, digest=plan.digest, hold=hold, recipe=plan.recipe
+            reuse_shard, self.directory, place=place, digest=plan.digest, hold=hold, recipe=plan.recipe
         )
         if self.resume and (reused := take(self.directory)):
             return reused

@@ -154,7 +154,7 @@ class RecordBatches:
         import pyarrow
 
         self._ranges = ranges
-        # `memory_map` reads a local file in whatever state it is, this only in the listed one.
+        # `memory_map` reads a local file in any state, this only in the listed one.
         self._is_file = ranges.read_at(0, len(_ARROW_FILE)) == _ARROW_FILE
         opened = pyarrow.ipc.open_file if self._is_file else pyarrow.ipc.open_stream
         self.schema: Any = opened(self._open()).schema

@@ -51,12 +51,12 @@ def sort(step: object, batches: Iterable[EncodedRefs], *sides: object) -> dict[S
     return groups
 
 
-@pytest.mark.parametrize("in_hand", [1, 1500, 10**6])
+@pytest.mark.parametrize("buffered", [1, 1500, 10**6])
 @pytest.mark.parametrize("limit", [0, 1234])
 def test_every_reference_gets_to_the_shard_of_its_hash(
-    monkeypatch: pytest.MonkeyPatch, in_hand: int, limit: int
+    monkeypatch: pytest.MonkeyPatch, buffered: int, limit: int
 ) -> None:
-    monkeypatch.setattr(transforms, "REFS_IN_HAND", in_hand)
+    monkeypatch.setattr(transforms, "BUFFERED_REFS", buffered)
     orders = sorted(limit_order(0, ref.key) for ref in REFS)
     cut = orders[limit - 1] if limit else None
     forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {}, limit_cut=cut)
@@ -71,7 +71,7 @@ def test_every_reference_gets_to_the_shard_of_its_hash(
         placed = placed._replace(outcome="filtered", reason="limit") if beyond else placed
         expected[(split, shard_of(order[0], SHARDS[split])), placed] += 1
     assert Counter((place, ref) for place, refs in arrived.items() for ref in refs) == expected
-    assert max(map(len, groups.values())) <= (5 if in_hand == 1 else 4 if in_hand == 1500 else 1)
+    assert max(map(len, groups.values())) <= (5 if buffered == 1 else 4 if buffered == 1500 else 1)
 
 
 def test_equal_keys_meet_in_one_bucket_whatever_their_splits() -> None:
@@ -110,7 +110,7 @@ def test_long_annotations_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> 
     heavy = [ref._replace(annotations=str(i) * 200_000) for i, ref in enumerate(REFS[:12])]
     batches = batched(heavy)
     assert [len(list(decode_refs(batch))) for batch in batches] == [3, 3, 3, 2, 1]
-    monkeypatch.setattr(transforms, "REFS_IN_HAND", 1000)
+    monkeypatch.setattr(transforms, "BUFFERED_REFS", 1000)
     step = BucketKeys()
     step.start_bundle()
     assert not list(step.process(batches[0]))  # keys are small, whatever their annotations

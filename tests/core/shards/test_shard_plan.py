@@ -25,7 +25,7 @@ from shardwright.core.shards.reuse import (
     PreviousRecords,
     can_stay,
     near,
-    take_over,
+    reuse_shard,
 )
 from shardwright.core.shards.shard_plan import OrderedRefs, plan_shard
 from shardwright.schemas.annotations import Annotations
@@ -151,11 +151,11 @@ def refs_of(dataset: Path, place: ShardPlace = PLACE) -> Iterator[tuple[ImageRef
 
 def test_a_shard_is_reused_with_its_ledger_and_index(copied: Path, tmp_path: Path) -> None:
     result, _ = ledger(copied)
-    taken = take_over(str(tmp_path / "new"), str(copied), PLACE, result.plan_digest)
+    taken = reuse_shard(str(tmp_path / "new"), str(copied), PLACE, result.plan_digest)
     assert taken is not None and taken.reused and taken.header == result
     for name in (SHARD, index_file(*PLACE), ledger_file(*PLACE)):
         assert (tmp_path / "new" / name).samefile(copied / name)
-    assert take_over(str(tmp_path / "new"), str(copied), PLACE, result.plan_digest) == taken
+    assert reuse_shard(str(tmp_path / "new"), str(copied), PLACE, result.plan_digest) == taken
 
 
 @pytest.mark.parametrize("index", [b"0 1\n", None])
@@ -166,7 +166,7 @@ def test_a_wrong_or_missing_index_is_written_again(copied: Path, tmp_path: Path,
     if index is not None:
         place.write_bytes(index)
     for directory in (tmp_path / "new", copied):
-        taken = take_over(str(directory), str(copied), PLACE, digest)
+        taken = reuse_shard(str(directory), str(copied), PLACE, digest)
         assert taken is not None
         assert taken.files[index_file(*PLACE)] == hashlib.sha256(right).hexdigest()
         assert (directory / index_file(*PLACE)).read_bytes() == right
@@ -187,15 +187,15 @@ def test_shards_that_differ_are_not_reused(copied: Path, tmp_path: Path, damage:
         book.write_bytes(book.read_bytes()[:-4])
     else:
         (shard if damage == "no shard" else book).unlink()
-    assert take_over(str(tmp_path / "new"), str(copied), PLACE, digest) is None
+    assert reuse_shard(str(tmp_path / "new"), str(copied), PLACE, digest) is None
     assert not (tmp_path / "new" / ledger_file(*PLACE)).exists()
 
 
 def test_a_shard_with_unreadable_images_is_written_again(copied: Path, tmp_path: Path) -> None:
     rewrite(copied, outcome="quarantined", reason="UNREADABLE", stage="read")
     digest, new = ledger(copied)[0].plan_digest, str(tmp_path / "new")
-    assert take_over(new, str(copied), PLACE, digest) is None
-    taken = take_over(new, str(copied), PLACE, digest, final=False)  # the images have been read again
+    assert reuse_shard(new, str(copied), PLACE, digest) is None
+    taken = reuse_shard(new, str(copied), PLACE, digest, final=False)  # the images have been read again
     assert taken is not None
     bad = [entry for entry in ledger(tmp_path / "new")[1] if entry.outcome == "quarantined"]
     assert [entry.reason for entry in bad] == ["UNREADABLE"]
