@@ -104,6 +104,7 @@ lint: $(STAMP) ## check with ruff, mypy and import-linter; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p shardwright
+	cd benchmarks && $(abspath $(BIN))/mypy --config-file ../pyproject.toml --disable-error-code misc *.py
 	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP) ## format the code with ruff

@@ -36,7 +36,7 @@ def install(commit: str) -> Path:
             with tarfile.open(fileobj=io.BytesIO(archive)) as files:
                 files.extractall(source, filter="data")
             subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-            pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet"]
+            pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet"]
             subprocess.run([*pip, "-c", "constraints.txt", "."], check=True, cwd=source)
     return program
 

@@ -125,7 +125,7 @@ def measure(options: argparse.Namespace) -> Found:
     # Medians of the rounds before a failure would look like a result.
     good: Rounds = {name: turns for name, turns in rounds.items() if name not in failed}
     results = summarize(good, UNITS, dict.fromkeys(good, SHARDWRIGHT), only=COMPARED)
-    steady = [{"speed": images.count / turn["converting"]} for turn in good.get(SHARDWRIGHT, [])]
+    steady: list[Turn] = [{"speed": images.count / turn["converting"]} for turn in good.get(SHARDWRIGHT, [])]
     results += summarize({STEADY: steady}, {"speed": "images/s"})
     return Found(images.text, results, problems | failed, versions, failed=bool(failed))
 

@@ -14,6 +14,7 @@ from typing import Any
 import cv2
 import imagecodecs
 import numpy as np
+import numpy.typing as npt
 import pillow_heif
 import tifffile
 from command import Benchmark, Found, run_benchmark
@@ -46,11 +47,11 @@ def _jpeg_xl(picture: Image.Image) -> bytes:
     return bytes(imagecodecs.jpegxl_encode(np.asarray(picture), distance=1.0))
 
 
-def _in_16_bits(picture: Image.Image) -> np.ndarray:
+def _in_16_bits(picture: Image.Image) -> npt.NDArray[np.uint16]:
     """Returns a picture with 16 bits per channel whose lower bits are noise, as a camera's are."""
     pixels = np.asarray(picture).astype(np.uint16) << 8
     noise = np.random.default_rng(1).integers(0, 256, pixels.shape, np.uint16)
-    return np.bitwise_or(pixels, noise, dtype=np.uint16)
+    return np.asarray(pixels | noise, np.uint16)
 
 
 def _png_of_16_bits(picture: Image.Image) -> bytes:

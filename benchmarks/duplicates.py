@@ -115,10 +115,10 @@ VARIANTS: dict[str, Callable[[Image.Image], Image.Image]] = {
 
 def _load(path: Path) -> Image.Image | None:
     try:
-        image = Image.open(path)
-        if image.width * image.height > _MAX_PIXELS:
+        opened = Image.open(path)
+        if opened.width * opened.height > _MAX_PIXELS:
             return None
-        image = image.convert("RGBA")
+        image = opened.convert("RGBA")
     except OSError:
         return None
     image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
@@ -126,8 +126,8 @@ def _load(path: Path) -> Image.Image | None:
     return image
 
 
-def _picture(number: int, looks: ImageQuality) -> Picture:
-    return Picture("0", number, number, None, "", (), 0, "", 1, 1, 3, looks=looks)
+def _picture(number: int, quality: ImageQuality) -> Picture:
+    return Picture("0", number, number, None, "", (), 0, "", 1, 1, quality=quality)
 
 
 def _difference_hash(image: Image.Image) -> int:

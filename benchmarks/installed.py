@@ -33,7 +33,7 @@ _BYTECODE = "__pycache__"
 
 def install(python: Path, what: str) -> None:
     """Installs a folder of this repository with its extras."""
-    command = ["uv", "pip", "install", "--quiet", "--python", python, "--constraints", "constraints.txt"]
+    command = ["uv", "pip", "install", "--quiet", "--python", str(python), "--constraints", "constraints.txt"]
     subprocess.run([*command, f"./{what}"], check=True, cwd=ROOT)
 
 

@@ -16,6 +16,7 @@ import ssl
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import google_crc32c
@@ -99,7 +100,7 @@ class _Connection(asyncio.Protocol):
         self._objects, self._delay, self._received = objects, delay, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._received += data

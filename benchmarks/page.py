@@ -39,7 +39,7 @@ def run_to_show(benchmark: str, runs: Sequence[Run]) -> Run | None:
     """
     own = [run for run in runs if run.benchmark == benchmark]
     full = [run for run in own if run.size == "full"]
-    return (full or own or [None])[-1]
+    return next(reversed(full or own), None)
 
 
 class Page:
