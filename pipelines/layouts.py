@@ -113,7 +113,7 @@ def _notes(layout: Layout) -> Iterator[str]:
     """Yields notes that the table of features does not show."""
     if layout.needs is Needs.IMAGE:
         yield "Takes images from any folder, archive, table or TFRecord; their classes are not read."
-    elif layout.needs is not Needs.LABEL or FeatureRole.LABEL in layout.by_role():
+    elif layout.needs is not Needs.LABEL or FeatureRole.LABEL in layout.by_role:
         unused = "; 0 stays free, as for a background" if layout.first_label == 1 else ""
         yield f"Class ids begin at {layout.first_label}{unused}."
     kept = "left out" if layout.needs is not Needs.OBJECTS else "stored without objects"

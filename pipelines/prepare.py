@@ -189,7 +189,7 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
             | "GroupKeys" >> beam.GroupByKey()  # (("", bucket), [refs])
         )
     checked = [keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)]  # int
-    if FeatureRole.SOURCE_ID in request.settings.record_layout.by_role():
+    if FeatureRole.SOURCE_ID in request.settings.record_layout.by_role:
         checked.append(
             batches
             | "BucketSourceIds"

@@ -135,12 +135,9 @@ class Layout:
     pixels: bool = False
     summary: str = ""
 
-    def by_role(self) -> Mapping[FeatureRole, FeatureSpec]:
-        """Returns the features by role; if several have the same role, prefers one that every record has."""
-        return self._by_role
-
     @cached_property
-    def _by_role(self) -> Mapping[FeatureRole, FeatureSpec]:
+    def by_role(self) -> Mapping[FeatureRole, FeatureSpec]:
+        """The features by role; if several have the same role, one that every record has is preferred."""
         optional_first = sorted(self.features, key=lambda spec: not spec.optional)
         return {spec.fill: spec for spec in optional_first if spec.fill is not None}
 
@@ -174,18 +171,18 @@ class Layout:
     @property
     def stores_size(self) -> bool:
         """Whether records state the stored picture's height and width."""
-        roles = self.by_role().keys()
+        roles = self.by_role.keys()
         return self._has_shape or {FeatureRole.HEIGHT, FeatureRole.WIDTH} <= roles
 
     @property
     def stores_channels(self) -> bool:
         """Whether records state the stored picture's number of channels."""
-        return self._has_shape or FeatureRole.CHANNELS in self.by_role()
+        return self._has_shape or FeatureRole.CHANNELS in self.by_role
 
     @cached_property
     def pixel_type(self) -> str:
         """Sample type of the bare pixels of every record; empty if it does not state one."""
-        encoded = self.by_role().get(FeatureRole.ENCODED)
+        encoded = self.by_role.get(FeatureRole.ENCODED)
         return encoded.pixel_type if encoded is not None else ""
 
     @property
@@ -238,7 +235,7 @@ def extended(
     """
     if dtype:
         layout = _with_dtype(layout, one_size)
-    if folds and FeatureRole.FOLD not in layout.by_role():
+    if folds and FeatureRole.FOLD not in layout.by_role:
         nested = any(spec.name.startswith("image/") for spec in layout.features)
         fold = FeatureSpec("image/fold" if nested else "fold", FeatureType.INT64, (), FeatureRole.FOLD)
         layout = replace(layout, features=(*layout.features, fold))
@@ -272,7 +269,7 @@ def _with_dtype(layout: Layout, one_size: bool) -> Layout:
     prefix = "image/" if any(name.startswith("image/") for name in names) else ""
     added = []
     for role in roles:
-        if role in layout.by_role():
+        if role in layout.by_role:
             continue
         name = f"{prefix}{role}"
         if name in names:
@@ -310,6 +307,14 @@ def _features(**roles: FeatureRole) -> tuple[FeatureSpec, ...]:
     return tuple(_feature(name, role) for name, role in roles.items())
 
 
+_PICTURE = (
+    _feature("image/encoded", FeatureRole.ENCODED),
+    _feature("image/filename", FeatureRole.KEY),
+    _feature("image/format", FeatureRole.FORMAT),
+    _feature("image/height", FeatureRole.HEIGHT),
+    _feature("image/key/sha256", FeatureRole.SOURCE_SHA256),
+    _feature("image/width", FeatureRole.WIDTH),
+)
 CLASSIFICATION = Layout(
     name="classification",
     summary="TF-Slim's classification records, with key, class name, channels and checksum.",
@@ -318,12 +323,7 @@ CLASSIFICATION = Layout(
         _feature("image/channels", FeatureRole.CHANNELS),
         _feature("image/class/label", FeatureRole.LABEL),
         _feature("image/class/text", FeatureRole.LABEL_TEXT),
-        _feature("image/encoded", FeatureRole.ENCODED),
-        _feature("image/filename", FeatureRole.KEY),
-        _feature("image/format", FeatureRole.FORMAT),
-        _feature("image/height", FeatureRole.HEIGHT),
-        _feature("image/key/sha256", FeatureRole.SOURCE_SHA256),
-        _feature("image/width", FeatureRole.WIDTH),
+        *_PICTURE,
     ),
 )
 
@@ -347,14 +347,6 @@ IMAGENET = Layout(
     format_names={"jpg": "JPEG", "png": "PNG", "webp": "WEBP"},
 )
 
-_PICTURE = (
-    _feature("image/encoded", FeatureRole.ENCODED),
-    _feature("image/filename", FeatureRole.KEY),
-    _feature("image/format", FeatureRole.FORMAT),
-    _feature("image/height", FeatureRole.HEIGHT),
-    _feature("image/key/sha256", FeatureRole.SOURCE_SHA256),
-    _feature("image/width", FeatureRole.WIDTH),
-)
 _OBJECTS = (
     _feature("image/object/bbox/xmin", FeatureRole.BOX_XMIN),
     _feature("image/object/bbox/xmax", FeatureRole.BOX_XMAX),

@@ -114,7 +114,7 @@ class _AnnotatedSource:
     @cached_property
     def roles(self) -> frozenset[FeatureRole]:
         """Roles of the features that the layout stores."""
-        return frozenset(self.settings.record_layout.by_role())
+        return frozenset(self.settings.record_layout.by_role)
 
     @cached_property
     def point_names(self) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
       ImageFault: If the mask is missing, forbidden or too large.
       EngineError: If the mask changed since it was listed, or the storage failed.
     """
-    roles = settings.record_layout.by_role().keys()
+    roles = settings.record_layout.by_role.keys()
     if not ref.annotations or roles.isdisjoint(PIXEL_MASKS):
         return None
     annotations = decode_annotations(ref.annotations)
@@ -213,7 +213,7 @@ def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, 
     Raises:
       ImageFault: If the settings do not keep images without a mask.
     """
-    if settings.unlabelled == "keep" or settings.record_layout.by_role()[role].optional:
+    if settings.unlabelled == "keep" or settings.record_layout.by_role[role].optional:
         return {}
     raise bad_annotation("there is no mask for it")
 

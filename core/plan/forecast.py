@@ -451,7 +451,7 @@ def _texts(
     """Returns the readable names of the classes, if the layout stores them besides a code."""
     text_of = {**carried.text_of, **values}
     texts = tuple(text_of.get(name, "") if text_of.get(name) != name else "" for name in labels)
-    stored = {FeatureRole.SYNSET, FeatureRole.LABEL_TEXT} <= layout.by_role().keys()
+    stored = {FeatureRole.SYNSET, FeatureRole.LABEL_TEXT} <= layout.by_role.keys()
     return texts if stored and any(texts) else ()
 
 

@@ -62,7 +62,7 @@ class ExampleBuilder:
         self._texts = texts or {}
         self._format_names = layout.format_names
         self._features = layout.features
-        self._has_source_id = FeatureRole.SOURCE_ID in layout.by_role()
+        self._has_source_id = FeatureRole.SOURCE_ID in layout.by_role
 
     def build(
         self,

@@ -400,7 +400,7 @@ def own_records(dataset: Dataset, layout: Layout, path: str = "") -> KnownRecord
     shards = (shard for shards in dataset.splits.values() for shard in shards)
     shard = next((shard for shard in shards if shard.file == path.rpartition("/")[2]), None)
     features, names = dataset.features, dataset.labels
-    if dataset.plan.texts and FeatureRole.SYNSET not in layout.by_role():
+    if dataset.plan.texts and FeatureRole.SYNSET not in layout.by_role:
         # Texts are better names than synset ids, unless two classes share one, as "crane" in ImageNet.
         texts = tuple(text or name for name, text in zip(names, dataset.plan.texts, strict=True))
         if len(set(texts)) == len(texts):

@@ -139,7 +139,7 @@ def annotations_of(
     Raises:
       ValueError: If the record contradicts itself, or has no value that is needed.
     """
-    roles = layout.by_role().keys()
+    roles = layout.by_role.keys()
     annotations, classes = Annotations(size=size_of(record)), Classes()
     if layout.needs is Needs.OBJECTS:
         objects, classes = _objects(record, class_names, place_of)

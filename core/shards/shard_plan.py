@@ -176,7 +176,7 @@ def plan_shard(
     if digests is not None:
         return ShardPlan(recipe, recipes.record, digests, OrderedRefs(planned.refs, digests.order))
     refs = OrderedRefs.by_hash(planned.refs, settings.seed)
-    roles = layout.by_role().keys()
+    roles = layout.by_role.keys()
 
     def line_of(ref: ImageRef) -> str:
         labels = ref.labels

@@ -199,7 +199,7 @@ def _is_coco(head: bytes, *_: object) -> bool:
 
 def _stores(settings: ConvertSettings, roles: Iterable[FeatureRole]) -> bool:
     """Returns whether the layout has a feature with one of these roles."""
-    return not settings.record_layout.by_role().keys().isdisjoint(roles)
+    return not settings.record_layout.by_role.keys().isdisjoint(roles)
 
 
 def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
@@ -274,7 +274,7 @@ def _begin(
     if _stores(settings, KEYPOINT_ROLES):
         categories = [category for file in files for category in file.categories.values()]
         names = tuple(dict.fromkeys(name for category in categories for name in category.points))
-        spec = layout.by_role().get(FeatureRole.KEYPOINT_X)
+        spec = layout.by_role.get(FeatureRole.KEYPOINT_X)
         if "keypoints" in kinds and not names:
             raise UsageError(
                 f"--layout {layout.name}: {path} does not name its key points; add an array keypoints with "

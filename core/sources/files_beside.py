@@ -176,7 +176,7 @@ def _metadata_needed(settings: ConvertSettings, has_class: bool) -> list[str]:
     is_needed = {
         "cls": reads_class and not settings.label_column,
         "json": reads_class or settings.parsed_extra_columns,
-        "txt": FeatureRole.CAPTION in settings.record_layout.by_role(),
+        "txt": FeatureRole.CAPTION in settings.record_layout.by_role,
     }
     return [name for name in METADATA if is_needed[name]]
 

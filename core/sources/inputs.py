@@ -179,7 +179,7 @@ def _check_layout(source: Source, probe: InputProbe, settings: ConvertSettings) 
 
 
 def _fits(source: Source, layout: Layout) -> bool:
-    points = layout.by_role().get(FeatureRole.KEYPOINT_X)
+    points = layout.by_role.get(FeatureRole.KEYPOINT_X)
     needs_points = points is not None and not points.optional
     return layout.needs in source.provides and (source.has_keypoints or not needs_points)
 

@@ -52,7 +52,7 @@ def _is_met(condition: Condition, name: str, facts: ConversionFacts) -> bool:
         case Condition.KEPT_ORIGINALS:
             return settings.stored_format == "keep"
         case Condition.OBJECTS:
-            return any(str(role).startswith("object_") for role in settings.record_layout.by_role())
+            return any(str(role).startswith("object_") for role in settings.record_layout.by_role)
         case Condition.CLASSES:
             return needs is not Needs.OBJECTS
         case Condition.STORED_CLASSES:

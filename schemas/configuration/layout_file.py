@@ -284,7 +284,7 @@ def _as_tensor(spec: FeatureSpec, pixels: bool) -> FeatureSpec:
 
 def _check(layout: Layout) -> None:
     """Checks that the features fit together."""
-    roles = layout.by_role()
+    roles = layout.by_role
     if FeatureRole.ENCODED not in roles:
         raise wrong("no feature holds the image; add one with fill: encoded")
     for spec in layout.features:

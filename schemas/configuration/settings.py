@@ -432,7 +432,7 @@ class ConvertSettings:
           UsageError: If they have none, there are too many splits, or the layout needs folds.
         """
         layout = self.record_layout
-        if FeatureRole.FOLD in layout.by_role() and not self.folds:
+        if FeatureRole.FOLD in layout.by_role and not self.folds:
             raise UsageError(f"Layout {layout.name} stores the fold of each image; set --folds.")
         if self.split_mode == "stratified" and layout.needs is not Needs.LABEL:
             raise UsageError(

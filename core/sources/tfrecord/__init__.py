@@ -281,7 +281,7 @@ def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, base: i
     settings = opened.settings
     layout = settings.record_layout
     if layout.needs is Needs.LABEL:
-        synsets = FeatureRole.SYNSET in layout.by_role()
+        synsets = FeatureRole.SYNSET in layout.by_role
         classes = classes_of_image(example, opened.known_records.names, opened.file.own, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
             count = counted(len(classes.names), "class")

@@ -66,7 +66,7 @@ def layouts() -> dict[str, Layout]:
 
 def record(layout: Layout) -> bytes:
     """Returns the record of a picture of 3 x 2 pixels; its file is a placeholder."""
-    wanted = layout.by_role()
+    wanted = layout.by_role
     image = ConvertedImage(
         encoded=PIXELS if layout.pixels else b"\xff\xd8 a file \xff\xd9",
         format="raw" if layout.pixels else "jpg",

@@ -114,7 +114,7 @@ def test_two_features_may_have_the_same_fill() -> None:
 
 def test_a_mask_is_required_if_one_feature_requires_it() -> None:
     text = "extends: vision\nfeatures: {a: {fill: object_mask}, b: {fill: object_mask, optional: true}}"
-    assert not read(text).by_role()[FeatureRole.OBJECT_MASK].optional
+    assert not read(text).by_role[FeatureRole.OBJECT_MASK].optional
 
 
 @pytest.mark.parametrize(

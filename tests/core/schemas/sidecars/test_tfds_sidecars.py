@@ -148,7 +148,7 @@ def test_layouts_with_classes_are_read(layout: str) -> None:
     dataset = read_dataset(directory)
     assert dataset.layout == layout
     builder = check_all(directory, dataset)
-    roles = LAYOUTS[layout].by_role()
+    roles = LAYOUTS[layout].by_role
     if FeatureRole.LABEL not in roles:
         assert builder.info.supervised_keys is None
         return
