@@ -178,18 +178,6 @@ class InputProbe:
         return {}
 
 
-def look_at(path: str) -> InputProbe:
-    """Returns the probe of an existing path.
-
-    Raises:
-      FileNotFoundError: If the path does not exist.
-    """
-    if not storage.is_remote(path):
-        os.stat(path)
-        return InputProbe(path, os.path.isfile(path))
-    return InputProbe(path, not path.endswith("/") and storage.stat(path) is not None)
-
-
 def is_pattern(path: str) -> bool:
     """Returns whether a path ends with a pattern, such as `train-*`, and does not exist as written."""
     if not _PATTERN.search(path.rpartition("/")[2]):

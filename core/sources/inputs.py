@@ -26,7 +26,7 @@ from shardwright.core.sources.image_files import (
     is_folder,
     with_slashes,
 )
-from shardwright.core.sources.input_probe import InputProbe, is_pattern, look_at
+from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.core.sources.open_images import DESCRIPTIONS, NOUN, RULE
 from shardwright.core.sources.source import Input, Source, all_sources, source_by_name
 from shardwright.core.sources.tables import files, texts
@@ -199,7 +199,7 @@ def _look_at_local(path: str) -> InputProbe:
         raise UsageError(f"--input {path_text} is neither a folder nor a file; check the path.")
     if not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
         raise UsageError(f"--input {path_text} cannot be read: permission denied.")
-    return look_at(path)
+    return InputProbe(path, os.path.isfile(path))
 
 
 def _check_outside(option: str, path: str, output: str) -> None:

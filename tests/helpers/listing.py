@@ -15,10 +15,11 @@ from PIL import Image
 
 from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
+from shardwright.core import storage
 from shardwright.core.conversion import Converted, ShardRecipe, convert_ref
 from shardwright.core.plan.request import read_layout
 from shardwright.core.records.build import label_ids
-from shardwright.core.sources.input_probe import look_at
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.source import Context, Input, source_by_name
 from shardwright.core.sources.spool import Spool
@@ -117,6 +118,13 @@ class Listed(NamedTuple):
         return {key: ref.reason for key, ref in self.refs.items() if not ref.is_candidate}
 
 
+def look_at(path: Path | str) -> InputProbe:
+    """Returns the probe of an existing path."""
+    text = str(path)
+    is_file = storage.stat(text) is not None if storage.is_remote(text) else Path(text).is_file()
+    return InputProbe(text, is_file)
+
+
 def found_in(
     path: Path | str, settings: Mapping[str, Any], source: str = "", spool: Path | str = "unused"
 ) -> tuple[Input, list[Any]]:
@@ -130,7 +138,7 @@ def found_in(
     """
     checked = ConvertSettings(input=(str(path),), **settings)
     if source:
-        item = Input(str(path), "", source, is_file=look_at(str(path)).is_file)
+        item = Input(str(path), "", source, is_file=look_at(path).is_file)
     else:
         checked.check()
         (item,) = check_inputs(checked, None)

@@ -11,10 +11,9 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from helpers.listing import found_in
+from helpers.listing import found_in, look_at
 from helpers.repository import PHOTOS
 from shardwright.core.sources import manifest
-from shardwright.core.sources.input_probe import look_at
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 
@@ -46,4 +45,4 @@ def listed(path: Path, **given: Any) -> list[ImageRef]:
 
 
 def described(path: Path, **given: Any) -> str:
-    return manifest.SOURCE.describe(look_at(str(path)), ConvertSettings(input=(str(path),), **given))
+    return manifest.SOURCE.describe(look_at(path), ConvertSettings(input=(str(path),), **given))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.embedded import png, table_of, write_arrow, write_parquet
-from helpers.listing import listed
+from helpers.listing import listed, look_at
 from helpers.packing import PACKERS, by_key, list_refs, read_all, tar_of, tree_members, zip_of
 from helpers.storage.buckets import Bucket
 from helpers.storage.imitation import Imitation
@@ -17,7 +17,7 @@ from helpers.storage.scripted import Request, Response
 from shardwright.core import storage
 from shardwright.core.images.read import read_image
 from shardwright.core.sources import input_probe
-from shardwright.core.sources.input_probe import InputProbe, look_at
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import all_sources
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
@@ -107,7 +107,7 @@ def test_a_look_at_a_bucket_finds_what_a_look_at_a_disk_finds(
     names = ["a.json", "b/1.jpg", "b/c/2.jpg", "d.jpg", "e.jpg", "f.csv", "g/3.jpg", "h/i/4.jpg"]
     _put(bucket, tmp_path, names)
     monkeypatch.setattr(input_probe, "LISTED", listed)
-    disk, remote = look_at(str(tmp_path)), InputProbe(f"{bucket.url}/in", is_file=False)
+    disk, remote = look_at(tmp_path), InputProbe(f"{bucket.url}/in", is_file=False)
     with proxy.watch(lambda _: None, page_size=2):
         assert remote.folders == disk.folders == ("b", "g", "h")
         assert remote.files == disk.files[:listed]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from helpers.embedded import png, table_of, write_parquet
+from helpers.listing import look_at
 from PIL import Image
 
-from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.inputs import recognize
 from shardwright.core.sources.listing import Confinement, list_part, split_inputs
 from shardwright.core.sources.rules import make_rules
@@ -27,7 +27,7 @@ def _listed(path: Path, **values: Any) -> list[tuple[str, str]]:
     """Returns the file name and the reason for leaving it out, for every image that a conversion lists."""
     settings = ConvertSettings(input=(str(path),), **values)
     settings.check()
-    item = recognize(Input(str(path), ""), look_at(str(path)), settings)
+    item = recognize(Input(str(path), ""), look_at(path), settings)
     context = Context(settings, Spool(str(path.parent.parent)), make_rules(settings, (), 0))
     return [
         (os.path.basename(found.uri), found.reason)

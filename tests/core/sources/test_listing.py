@@ -10,14 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.listing import listed, put_photos
+from helpers.listing import listed, look_at, put_photos
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.core import storage
 from shardwright.core.sources import input_probe
 from shardwright.core.sources.file_states import TouchedFiles, name_hash
-from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.listing import ListingDigest, add_up
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
@@ -35,7 +34,7 @@ def test_lists_of_images_are_found_among_images(tmp_path: Path) -> None:
     images = [f"{number:02}.{extension}" for number in range(40) for extension in ("jpg", "PNG")]
     for name in lists + images:
         (tmp_path / name).touch()
-    files = look_at(str(tmp_path)).files
+    files = look_at(tmp_path).files
     assert list(files) == sorted(files)
     assert set(files) - set(images) == set(lists)
     assert len(set(files) & set(images)) == 4
@@ -46,7 +45,7 @@ def test_many_files_beside_images_are_not_all_kept(tmp_path: Path) -> None:
     for number in range(20):
         (tmp_path / f"{number}.txt").touch()
     (tmp_path / "labels.csv").touch()
-    files = look_at(str(tmp_path)).files
+    files = look_at(tmp_path).files
     assert "labels.csv" in files and len(files) == 4
 
 
@@ -62,7 +61,7 @@ def test_folders_inside_are_listed_once(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "1.jpg").touch()
     monkeypatch.setattr(os, "scandir", counted)
-    probe = look_at(str(tmp_path))
+    probe = look_at(tmp_path)
     assert [probe.inside("train").files for _ in range(3)] == [("1.jpg",)] * 3
     assert probe.images_below == 1
     assert listed.count(str(tmp_path / "train")) == 1

@@ -15,13 +15,13 @@ import pytest
 from helpers.embedded import refs_of
 from helpers.hostile import check_books
 from helpers.listing import listed as listed_by_any
+from helpers.listing import look_at
 from helpers.manifests import PICTURES, ROWS, described, listed, write_csv, write_jsonl, write_parquet
 from helpers.records import balanced, examples, quarantine, value
 from helpers.repository import PHOTOS
 
 from shardwright.core.images.read import read_image
 from shardwright.core.sources import manifest
-from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
@@ -303,7 +303,7 @@ def test_a_text_file_is_a_manifest_if_it_looks_like_one(tmp_path: Path) -> None:
         ("f.NDJSON", "{}", True),
     ):
         (tmp_path / name).write_text(text)
-        assert manifest.SOURCE.accepts(look_at(str(tmp_path / name)), ConvertSettings()) == taken, name
+        assert manifest.SOURCE.accepts(look_at(tmp_path / name), ConvertSettings()) == taken, name
 
 
 def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
         for name in names:
             (folder / str(name)).parent.mkdir(exist_ok=True)
             (folder / str(name)).touch()
-        assert manifest.SOURCE.accepts(look_at(str(folder)), ConvertSettings()) == expected, names
+        assert manifest.SOURCE.accepts(look_at(folder), ConvertSettings()) == expected, names
 
 
 @pytest.mark.parametrize(

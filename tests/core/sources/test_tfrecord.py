@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers.embedded import refs_of
 from helpers.hostile import document
-from helpers.listing import found_in, listed, refusal
+from helpers.listing import found_in, listed, look_at, refusal
 from helpers.repository import PHOTOS, copy_photos
 from helpers.tfrecords import (
     JPEGS,
@@ -28,7 +28,6 @@ from helpers.tfrecords import (
 )
 
 from shardwright.core.images.read import read_image
-from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.tfrecord import SOURCE
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import decode_place
@@ -202,7 +201,7 @@ def test_extra_columns_of_every_type_are_stored(tmp_path: Path) -> None:
 
 def test_class_folders_are_not_detected_as_tfrecords(tmp_path: Path) -> None:
     def accepts(path: Path) -> bool:
-        return SOURCE.accepts(look_at(str(path)), ConvertSettings())
+        return SOURCE.accepts(look_at(path), ConvertSettings())
 
     assert not accepts(PHOTOS)
     shutil.copytree(PHOTOS, tmp_path / "photos")
