@@ -45,7 +45,7 @@ from shardwright.schemas.json_values import to_json
 from shardwright.schemas.layouts import Encoding, FeatureRole
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.splits import by_split
-from shardwright.schemas.units import counted, format_size
+from shardwright.schemas.units import counted, format_size, shape_text
 
 HELP = "Shows what is inside a dataset."
 EXAMPLE = "shardwright inspect out/ --records 3 --contact_sheet sheet.png"
@@ -354,7 +354,7 @@ def _print_dataset(out: Any, description: Mapping[str, Any]) -> None:
 def _shape(item: Mapping[str, Any]) -> str:
     tensor = item.get("encoding") == Encoding.TENSOR
     sides = item.get("tensor_shape", ()) if tensor else item["shape"]
-    shape = " x ".join("any" if size is None else str(size) for size in sides) or "one value"
+    shape = shape_text(sides) or "one value"
     if tensor:
         shape = f"tensor of {item['dtype']}: {shape}"
     elif item.get("encoding") == Encoding.BASE64:

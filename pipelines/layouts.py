@@ -15,6 +15,7 @@ from shardwright.schemas.feature_roles import OBJECT_ROLES, FeatureRole, Needs
 from shardwright.schemas.json_values import to_json
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, is_layout_file
 from shardwright.schemas.parsing import parsing_of, parsing_source, spec_source
+from shardwright.schemas.units import shape_text
 
 HELP = "Lists the record layouts, or explains one of them."
 EXAMPLE = "shardwright layouts detection"
@@ -169,7 +170,7 @@ def print_explanation(description: Mapping[str, Any]) -> None:
 
 
 def _shape(item: Mapping[str, Any]) -> str:
-    shape = " x ".join("any" if size is None else str(size) for size in item["shape"]) or "one"
+    shape = shape_text(item["shape"]) or "one"
     return f"{shape}, optional" if item["optional"] else shape
 
 
@@ -178,8 +179,8 @@ def _words(item: Mapping[str, Any]) -> str:
         return as_text(item["what"])
     # TensorFlow's name for the type of a serialized tensor, with the shape.
     dtype = {"object": "string"}.get(item.get("dtype", ""), item.get("dtype", ""))
-    sides = ["any" if size is None else str(size) for size in item.get("tensor_shape", ())]
-    tensor = f"{dtype}, {' x '.join(sides)}" if sides else str(dtype)
+    sides = shape_text(item.get("tensor_shape", ()))
+    tensor = f"{dtype}, {sides}" if sides else str(dtype)
     encoding = _ENCODINGS[Encoding(item["encoding"])].format(dtype=tensor)
     return f"{as_text(item['what'])}; as {encoding}"
 

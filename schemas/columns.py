@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.schemas.example import FeatureType
+from shardwright.schemas.units import shape_text
 from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, short_repr, value_type
 
 _COLUMN = re.compile(r"(?P<name>[^:\[\]]+):(?P<type>[a-z0-9]+)(?P<list>\[\])?\Z")
@@ -131,7 +132,7 @@ def _in_row_order(column: ExtraColumn, value: Any) -> list[Any]:
     for side in column.rows:
         sizes = {len(row) if _is_row(row) else None for row in level}
         if None in sizes or len(sizes) > 1 or (side is not None and sizes - {side}):
-            shape = " x ".join("any" if side is None else str(side) for side in column.rows)
+            shape = shape_text(column.rows)
             raise ValueError(f"{column.name}: {short_repr(value)} does not have the shape {shape}")
         level = [item for row in level for item in row]
     return level

@@ -81,6 +81,11 @@ def listed(words: Iterable[str], most: int = 0, before_last: str = "and") -> str
     return f" {before_last} ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
 
 
+def shape_text(shape: Iterable[int | None]) -> str:
+    """Returns a shape for people, such as `any x 4`; None stands for any number."""
+    return " x ".join("any" if size is None else str(size) for size in shape)
+
+
 def is_or_are(number: int) -> str:
     """Returns the verb for a number of things."""
     return "is" if number == 1 else "are"

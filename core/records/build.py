@@ -15,6 +15,7 @@ from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef, source_id_of
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec, Layout, Needs
+from shardwright.schemas.units import shape_text
 
 #: Names of color spaces in ImageNet.
 RGB, GRAY = b"RGB", b"Grayscale"
@@ -146,8 +147,7 @@ def _extra_values(spec: FeatureSpec, values: Sequence[Any]) -> Sequence[Any]:
     size = prod(side for side in shape if side is not None)
     # One dimension may be unknown.
     if len(values) % size if None in shape and size else len(values) != size:
-        sides = " x ".join("any" if side is None else str(side) for side in shape)
-        raise _bad_row(f"the extra column {column} has {len(values)} values, not {sides}")
+        raise _bad_row(f"the extra column {column} has {len(values)} values, not {shape_text(shape)}")
     if spec.type is FeatureType.BYTES and spec.dtype in ("", "object"):
         return [value.encode("utf-8", "surrogateescape") for value in values]
     return values

@@ -26,7 +26,7 @@ from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.feature_roles import PICTURE_SIDES
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.sample_types import SAMPLE_TYPES
-from shardwright.schemas.units import counted
+from shardwright.schemas.units import counted, shape_text
 
 #: Common spellings of `image/format`, and the spelling that is compared.
 _SPELLINGS = {"jpeg": "jpg"}
@@ -257,6 +257,5 @@ def _sides_of_bare(
         for count in range(1, most + 1) if channels is None else (channels,):
             if height * width * count * itemsize == size:
                 return height, width, count
-    shape = " x ".join("any" if side is None else str(side) for side in sides)
     kind = "" if dtype is None else f" of {dtype}"
-    return f"{size} raw bytes are not {shape}{kind}"
+    return f"{size} raw bytes are not {shape_text(sides)}{kind}"

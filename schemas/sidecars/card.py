@@ -7,7 +7,7 @@ it says that it finds no data that it supports. Without `configs` it would load 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from shardwright.schemas.dataset import SAMPLES_JPG, Dataset, sample_types, stored_formats
 from shardwright.schemas.feature_roles import FeatureRole
@@ -15,7 +15,7 @@ from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.sidecars.croissant import meaning_of, pattern_of
 from shardwright.schemas.sidecars.tfds import is_readable
-from shardwright.schemas.units import counted, format_size
+from shardwright.schemas.units import counted, format_size, shape_text
 
 #: Largest number of classes in the table; `labels.txt` lists all.
 MAX_CLASSES = 200
@@ -174,14 +174,10 @@ def _classes(dataset: Dataset) -> Iterator[str]:
 
 def _features(dataset: Dataset) -> Iterator[str]:
     rows = (
-        (_code(spec.name), spec.type.value, _shape(spec.value_shape), _plain(meaning_of(spec, dataset)))
+        (_code(spec.name), spec.type.value, shape_text(spec.value_shape), _plain(meaning_of(spec, dataset)))
         for spec in dataset.features
     )
     return _table(("feature", "type", "shape", "meaning"), rows)
-
-
-def _shape(shape: Sequence[int | None]) -> str:
-    return " x ".join("any" if size is None else str(size) for size in shape)
 
 
 def _reading(dataset: Dataset) -> Iterator[str]:
