@@ -403,8 +403,7 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
             "the job; leave out one of the two."
         )
     _check_runner(standard.runner or "", standard.KNOWN_RUNNER_NAMES)
-    runner = (standard.runner or DEFAULT_RUNNER).rpartition(".")[2].lower().removesuffix("runner")
-    if runner in _CLOSED_RUNNERS:
+    if runner_of(options) in _CLOSED_RUNNERS:
         _refuse_unknown(argv, known, suggest_beams=True)
     else:
         options.view_as(beam.DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
@@ -414,6 +413,17 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
         # Workers of a cluster get nothing from this process except Beam's options.
         options.view_as(beam.DebugOptions).add_experiment(f"{STUCK_EXPERIMENT}={WATCHDOG.stuck_after / 60}")
     return options
+
+
+def runner_of(options: Any) -> str:
+    """Returns the name of the runner of a job, such as `fnapi`, `direct` or `dataflow`.
+
+    Beam accepts names in any case, with their module, and without `Runner` at their end.
+    """
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    name = options.view_as(StandardOptions).runner or DEFAULT_RUNNER
+    return str(name).rpartition(".")[2].lower().removesuffix("runner")
 
 
 def _check_runner(runner: str, known: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ from shardwright.core.records.record_schema import RecordSchema, infer_schema, s
 from shardwright.core.storage.faults import FREE_SPACE
 from shardwright.core.versions import located
 from shardwright.pipelines import log
+from shardwright.pipelines.options import runner_of
 from shardwright.pipelines.run import without_resume
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR, WRITER_JSON
@@ -418,10 +419,7 @@ def check_result_place(option: str, path: str) -> None:
 
 def dies_with_launcher(beam_options: Any) -> bool:
     """Returns whether the job ends with the process that started it."""
-    from apache_beam.options.pipeline_options import StandardOptions
-
-    runner = (beam_options.view_as(StandardOptions).runner or "").rpartition(".")[2].lower()
-    return runner.removesuffix("runner") in ("", "fnapi", "inprocess", "direct", "switchingdirect", "prism")
+    return runner_of(beam_options) in ("fnapi", "inprocess", "direct", "switchingdirect", "prism")
 
 
 def launcher_of(beam_options: Any) -> tuple[str, int, str]:

@@ -23,7 +23,7 @@ from shardwright.core.concurrency.converters import converters
 from shardwright.core.concurrency.worker_process import can_start_processes
 from shardwright.core.concurrency.workers import PROCESSES, usable_cpus, worker_threads
 from shardwright.pipelines import log
-from shardwright.pipelines.options import DEFAULT_RUNNER
+from shardwright.pipelines.options import runner_of
 from shardwright.pipelines.process import WATCHDOG, Ending, graceful_shutdown, own_temporary_folder
 from shardwright.schemas.codes import METRICS_NAMESPACE, ExitCode
 from shardwright.schemas.errors import (
@@ -47,7 +47,7 @@ _CLOSED = "Channel closed prematurely"
 #: Module that worker processes import when they start. This process needs it later.
 _CONVERSION = "shardwright.core.conversion"
 #: Runners that work in this process.
-_RUNNERS_HERE = (DEFAULT_RUNNER, "DirectRunner")
+_RUNNERS_HERE = ("fnapi", "direct")
 _STDERR = 2
 #: Beam's logger names of the servers of portable runners, and of the code that starts and ends them.
 _ENGINE_LOGGERS = (
@@ -107,12 +107,12 @@ def uses_processes(pool: str) -> bool:
 
 def workers_of(options: Any) -> Workers:
     """Returns what decodes and encodes in a run with Beam's options."""
-    from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+    from apache_beam.options.pipeline_options import DirectOptions
 
     from shardwright.transforms.runners import WorkerOptions
 
     cpus = usable_cpus()
-    if options.view_as(StandardOptions).runner not in _RUNNERS_HERE:
+    if runner_of(options) not in _RUNNERS_HERE:
         return Workers(0, 0, cpus)
     in_memory = options.view_as(DirectOptions).direct_running_mode == "in_memory"
     if in_memory and uses_processes(options.view_as(WorkerOptions).pool):
@@ -175,9 +175,8 @@ def _runner(options: Any) -> Any:
     from apache_beam.runners.portability.fn_api_runner import fn_runner
     from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-    name = options.view_as(StandardOptions).runner
-    if name != DEFAULT_RUNNER or not _has_processes(options):
-        return name
+    if runner_of(options) != "fnapi" or not _has_processes(options):
+        return options.view_as(StandardOptions).runner
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     provision = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
     return fn_runner.FnApiRunner(provision_info=fn_runner.ExtendedProvisionInfo(provision))
@@ -203,9 +202,7 @@ def _wait(result: Any, options: Any) -> Any:
 
 def is_dataflow(options: Any) -> bool:
     """Returns whether Beam's options choose Dataflow."""
-    from apache_beam.options.pipeline_options import StandardOptions
-
-    return "dataflow" in (options.view_as(StandardOptions).runner or "").lower()
+    return "dataflow" in runner_of(options)
 
 
 def description_of(options: Any) -> str:
@@ -218,7 +215,7 @@ def description_of(options: Any) -> str:
         return "--dry_run described the job; nothing was converted. Leave it out to run the job."
     if template and is_dataflow(options):
         return f"The job was written to the template {template}; nothing runs until it is launched."
-    if jar and options.view_as(beam.StandardOptions).runner != DEFAULT_RUNNER:
+    if jar and runner_of(options) != "fnapi":
         return f"The job was written to {jar}; nothing runs until it is submitted."
     return ""
 

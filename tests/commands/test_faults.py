@@ -50,7 +50,9 @@ from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXP
 from shardwright.core.concurrency.workers import experiment, values_of
 from shardwright.core.images import read
 from shardwright.pipelines import cli
+from shardwright.pipelines import run as engine
 from shardwright.pipelines.options import beam_options
+from shardwright.pipelines.places import dies_with_launcher
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.process import ENDING, WATCHDOG, graceful_shutdown
 from shardwright.pipelines.run import exit_code_of
@@ -605,6 +607,15 @@ def test_a_stuck_command_names_the_file_in_its_object_and_ends_its_log(tmp_path:
     assert done.code == value["exit_code"] == last["exit_code"] == 3 and last["level"] == "ERROR"
     assert value["error"] == last["error"] and value["error"].startswith(f"stuck: {tmp_path}/in")
     assert "(decode)" in value["error"]
+
+
+@pytest.mark.parametrize("name", ["", "FnApiRunner", "direct", "DIRECTRUNNER", "a.module.of.DirectRunner"])
+def test_a_runner_of_this_process_has_many_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    monkeypatch.setattr(engine, "usable_cpus", lambda: 3)
+    options = PipelineOptions([f"--runner={name}"] if name else [])
+    assert engine.workers_of(options).processes == 3 and dies_with_launcher(options)
 
 
 def test_workers_of_a_cluster_learn_of_stuck_after() -> None:
