@@ -280,7 +280,7 @@ class Dataset:
         try:
             for content in value["splits"].values():
                 for item in content["shards"]:
-                    if item["file"] != escape_controls(item["file"]):
+                    if "/" in item["file"] or item["file"] != escape_controls(item["file"]):
                         raise UsageError(
                             f"{where} lists a shard {item['file']!r}, a name that no shard has; restore it "
                             "or convert again."

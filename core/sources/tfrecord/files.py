@@ -224,18 +224,15 @@ def _read_own(path: str, must: bool) -> Dataset | None:
 def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -> list[RecordFile]:
     document = join(folder, DATASET_JSON)
     files = []
-    for split, shards in dataset.splits.items():
-        for shard in shards:
-            if not isinstance(shard.file, str) or "/" in shard.file or not isinstance(shard.records, int):
-                raise UsageError(f"{document} is damaged ({shard!r}); restore it or convert again.")
-            if not fnmatch.fnmatchcase(shard.file, pattern):
-                continue
-            if not storage.exists(join(folder, shard.file)):
-                raise UsageError(
-                    f"--input {printable(folder)} lacks {shard.file}, which its dataset.json names; "
-                    "restore it, or name the other files one by one."
-                )
-            files.append(RecordFile(shard.file, split if keep_splits else "", document))
+    for split, _, _, shard in dataset.placed_shards():
+        if not fnmatch.fnmatchcase(shard.file, pattern):
+            continue
+        if not storage.exists(join(folder, shard.file)):
+            raise UsageError(
+                f"--input {printable(folder)} lacks {shard.file}, which its dataset.json names; "
+                "restore it, or name the other files one by one."
+            )
+        files.append(RecordFile(shard.file, split if keep_splits else "", document))
     return files
 
 
