@@ -32,6 +32,7 @@ from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetc
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import description_of, run_pipeline
 from shardwright.pipelines.tables import console, warn
+from shardwright.schemas.configuration.settings import SUFFIXES
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     LOST_JSONL,
@@ -50,7 +51,6 @@ HELP = "Saves the sound records of a damaged dataset."
 EXAMPLE = "shardwright salvage damaged/ --output saved/"
 #: Marks a directory as an unfinished salvage, and names the dataset.
 _MARK = f"{WORK_DIR}/salvage.json"
-_SUFFIXES = (".tfrecord", ".tfrecord.gz", ".tfrecord.zlib")
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _target(name: str) -> Target:
     except UsageError as error:
         raise UsageError(f"{error.message.partition(';')[0]}; {_advice(place)}") from None
     for split, index, count, shard in dataset.placed_shards():
-        if shard.file not in [shard_file(split, index, count, suffix) for suffix in _SUFFIXES]:
+        if shard.file not in [shard_file(split, index, count, suffix) for suffix in SUFFIXES.values()]:
             raise UsageError(
                 f"--dataset {place}: its dataset.json lists a shard {printable(shard.file)!r}, a name "
                 f"that convert never gives; {_advice(place)}"
