@@ -614,7 +614,7 @@ def test_a_runner_of_this_process_has_many_names(name: str, monkeypatch: pytest.
     from apache_beam.options.pipeline_options import PipelineOptions
 
     monkeypatch.setattr(engine, "usable_cpus", lambda: 3)
-    options = PipelineOptions([f"--runner={name}"] if name else [])
+    options = PipelineOptions(["--pool=processes", *([f"--runner={name}"] if name else [])])
     assert engine.workers_of(options).processes == 3 and dies_with_launcher(options)
 
 
