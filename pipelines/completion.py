@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import shtab
 
-from shardwright.core.sources.source import choices_of
 from shardwright.pipelines.cli import COMMANDS, command_of
 from shardwright.pipelines.command import Outcome
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
@@ -81,7 +80,7 @@ def _choices(action: argparse.Action) -> Iterable[str]:
     if action.dest == "layout":
         return tuple(LAYOUTS)
     item = CONVERT_SETTINGS.get(action.dest)
-    return choices_of(item) if item else ()
+    return item.kind.choices if item else ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,6 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 import shardwright
-from shardwright.core.sources.source import choices_of
 from shardwright.pipelines.job_file import Sections
 from shardwright.schemas.configuration.gates import GateFile
 from shardwright.schemas.configuration.layout_file import LayoutFile
@@ -73,8 +72,8 @@ def _setting_schema(item: Setting) -> dict[str, Any]:
         ]
     elif item.is_switch:
         kinds = [{"type": "boolean"}, {"enum": ["yes", "no", "true", "false"]}]
-    elif choices_of(item):
-        kinds = [{"enum": list(choices_of(item))}]
+    elif item.kind.choices:
+        kinds = [{"enum": list(item.kind.choices)}]
     elif item.is_number:
         least = {} if item.kind.minimum is None else {"minimum": item.kind.minimum}
         whole = isinstance(item.default, int)

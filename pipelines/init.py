@@ -15,7 +15,6 @@ import yaml
 from shardwright.core import storage
 from shardwright.core.dataset_files import write_result
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.source import checked_value, choices_of
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
@@ -25,8 +24,12 @@ from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.tables import one_line
 from shardwright.schemas.configuration.job import escaped
 from shardwright.schemas.configuration.setting import Setting, settings_of
-from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, NOT_FOR_REBUILDS, RebuildSettings
-from shardwright.schemas.configuration.settings_values import settings_from
+from shardwright.schemas.configuration.settings import (
+    CONVERT_SETTINGS,
+    NOT_FOR_REBUILDS,
+    RebuildSettings,
+    settings_from,
+)
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
@@ -146,7 +149,7 @@ def init(
     """
     file = os.fspath(file)
     _check_place(file, overwrite)
-    keep = checked_value(_KEEP, keep)
+    keep = _KEEP.checked(keep)
     for name in NOT_FOR_REBUILDS:
         if name in values:
             raise UsageError(f"--{name} is not a setting of a rebuild; leave it out.")
@@ -217,9 +220,6 @@ def _asked(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the given settings, and asks on the terminal for missing ones."""
     answers = dict(settings)
 
-    def checked(name: str) -> Callable[[str], object]:
-        return lambda answer: checked_value(CONVERT_SETTINGS[name], answer)
-
     def check_input(answer: str) -> None:
         if not answer:
             raise UsageError("Name a folder, a file or an archive.")
@@ -234,9 +234,10 @@ def _asked(settings: Mapping[str, Any]) -> dict[str, Any]:
     if "output" not in answers:
         answers["output"] = _ask("Where to write the versions of the dataset", "dataset", check_output)
     if not settings:
-        size = _ask("Resize to, such as 224 or 320x240 (empty: keep their size)", "", checked("resize"))
+        resize, splits = (CONVERT_SETTINGS[name].checked for name in ("resize", "splits"))
+        size = _ask("Resize to, such as 224 or 320x240 (empty: keep their size)", "", resize)
         answers |= {"resize": size} if size else {}
-        answers["splits"] = _ask("Splits, if the input does not name them", _SPLITS, checked("splits"))
+        answers["splits"] = _ask("Splits, if the input does not name them", _SPLITS, splits)
     return answers
 
 
@@ -318,8 +319,7 @@ def job_text(
 
 
 def _help(item: Setting) -> str:
-    choices = choices_of(item)
-    among = f" ({', '.join(choices)})" if choices else ""
+    among = f" ({', '.join(item.kind.choices)})" if item.kind.choices else ""
     return f"# {_OTHER_HELP.get(item.name) or item.help}{among}\n"
 
 

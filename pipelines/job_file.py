@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from shardwright.core import storage
-from shardwright.core.sources.source import checked_value
 from shardwright.pipelines import log
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
 from shardwright.schemas.configuration.gates import GateFile, JobGates, gates_from, parse_gates
@@ -34,8 +33,10 @@ from shardwright.schemas.configuration.settings import (
     NOT_FOR_REBUILDS,
     REBUILD_SETTINGS,
     RebuildSettings,
+    is_on,
+    settings_from,
+    settings_over,
 )
-from shardwright.schemas.configuration.settings_values import is_on, settings_from, settings_over
 from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.schemas.errors import UsageError, as_sentence, nearest
 from shardwright.schemas.image_ref import printable
@@ -192,9 +193,7 @@ def job_of(values: Mapping[str, Any]) -> JobFile:
     Raises:
       UsageError: A setting that only a rebuild has is wrong.
     """
-    own = {
-        name: checked_value(item, values[name]) for name, item in _ONLY_OF_REBUILDS.items() if name in values
-    }
+    own = {name: item.checked(values[name]) for name, item in _ONLY_OF_REBUILDS.items() if name in values}
     return JobFile(
         settings={name: value for name, value in values.items() if name not in own},
         rules=RebuildSettings(**own),
@@ -327,7 +326,7 @@ def _settings(
             _check_plain(text, name)
             value = expanded(text, variables, name)
             try:
-                result[name] = checked_value(known[name], value)
+                result[name] = known[name].checked(value)
             except UsageError as error:
                 message = without_secrets(error.message, [str(text)], variables.environ)
                 raise WrongValue(message.removeprefix("--"), name) from None

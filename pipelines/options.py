@@ -9,20 +9,17 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from typing import Any
 
 from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT
 from shardwright.core.concurrency.workers import POOLS
-from shardwright.core.plan.request import read_layout
-from shardwright.core.sources.source import check_settings, choices_of
 from shardwright.pipelines import log
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.process import WATCHDOG
 from shardwright.schemas.configuration.setting import Setting, Topic
-from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings
-from shardwright.schemas.configuration.settings_values import settings_from, settings_over
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_over
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.log_lines import LOG_FORMATS
@@ -123,7 +120,7 @@ def add_setting(group: argparse._ActionsContainer, item: Setting, before: str = 
       item: The setting.
       before: Words before its description.
     """
-    value, more = value_of(item.kind.metavar, choices_of(item), item.name)
+    value, more = value_of(item.kind.metavar, item.kind.choices, item.name)
     text = before + item.help + more
     if not (item.is_switch or before) and item.default not in ("", ()) and "(default:" not in text:
         text += f" (default: {item.default})"
@@ -489,12 +486,3 @@ def _refuse_unknown(argv: Sequence[str], names: Sequence[str], suggest_beams: bo
     names = [*names, *(names_of(parser) if suggest_beams else ())]
     hint = nearest(first, [f"--{name}" for name in names]) or "; see --help."
     raise UsageError(f"Unknown option {first}{hint}")
-
-
-def build_settings(given: Mapping[str, Any], carried: Mapping[str, Any] | None) -> ConvertSettings:
-    """Builds and checks the settings of a conversion."""
-    if given.get("layout"):
-        given = {**given, "layout": read_layout(str(given["layout"]))}
-    settings = settings_from(given, carried)
-    check_settings(settings)
-    return settings

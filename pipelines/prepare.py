@@ -22,7 +22,7 @@ from shardwright.core.dataset_files import left_behind
 from shardwright.core.images.encode import codec_versions, decoder_versions, installed_version
 from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.overwrite import repair_swap
-from shardwright.core.plan.request import ConversionRequest
+from shardwright.core.plan.request import ConversionRequest, checked_settings
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.rules import make_rules
 from shardwright.core.sources.source import Context
@@ -68,7 +68,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
     plan_from = str(values.get("plan_from") or "")
     storage.require_known("--plan_from", plan_from)
     carried = read_plan(plan_from) if plan_from else None
-    settings = cli_options.build_settings(values, carried.settings if carried else None)
+    settings = checked_settings(values, carried.settings if carried else None)
     if with_output:
         storage.require_known("--output", settings.output)
     hook_versions(settings.map)  # imports it and reads its source

@@ -20,7 +20,6 @@ from shardwright.core.dataset_files import left_behind, read_dataset, remove_unf
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.rules import make_rules
-from shardwright.core.sources.source import check_settings
 from shardwright.core.sources.spool import Spool
 from shardwright.core.validation.dataset_json import check_dataset_json, recipes_of_dataset
 from shardwright.core.validation.directory import (
@@ -53,8 +52,7 @@ from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, one_line
 from shardwright.schemas.codes import QUALITY, CheckDepth, FindingCode, Severity
 from shardwright.schemas.configuration.gates import Expectations, JobGates, parse_gates
-from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
-from shardwright.schemas.configuration.settings_values import settings_from
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_from
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML, RUN_JSON, WORK_DIR, Dataset
 from shardwright.schemas.drift import Previous
 from shardwright.schemas.errors import EngineError, UsageError, nearest
@@ -413,7 +411,7 @@ def prepared_comparison(
         if listed_by.get(CONFINE) == "true":
             values[CONFINE] = True
         settings = settings_from(values, dataset.plan.settings)
-        check_settings(settings)
+        settings.check()
         numbered = (dataset.plan.labels, number) if type(number) is int else ((), 0)
         rules = make_rules(settings, *numbered)
         inputs = check_inputs(settings, None)

@@ -14,15 +14,15 @@ from shardwright.core.images.annotate import annotate, read_mask
 from shardwright.core.images.convert import ConvertedImage, convert_image
 from shardwright.core.images.decode import no_image
 from shardwright.core.images.read import check_sha256, read_image
-from shardwright.core.plan.request import read_layout
+from shardwright.core.plan.request import checked_settings
 from shardwright.core.records.build import ExampleBuilder, check_labels, label_ids
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes
 from shardwright.transforms.building_blocks import composite
 
 _QUARANTINED = "quarantined"
+#: What `checked_settings` asks for; a step gets its images from the step before.
+_NO_INPUT = {"input": "-"}
 
 
 class ImageElement(NamedTuple):
@@ -62,15 +62,6 @@ def attempt(element: ImageElement, step: Callable[[ImageElement], ImageElement])
         return element._replace(data=b"", fault=no_image(element.data))
 
 
-def step_settings(values: dict[str, Any]) -> ConvertSettings:
-    """Returns checked settings for a single step, which needs no input or output."""
-    if "layout" in values:
-        values = {**values, "layout": read_layout(str(values["layout"]))}
-    settings = settings_from({"input": "-", **values})
-    settings.check()
-    return settings
-
-
 @composite
 def ReadImages(refs: beam.PCollection, /, **settings: Any) -> beam.PCollection:
     """Reads images. `PCollection[ImageRef | str] -> PCollection[ImageElement]`.
@@ -79,7 +70,7 @@ def ReadImages(refs: beam.PCollection, /, **settings: Any) -> beam.PCollection:
       refs: References or paths of images.
       **settings: `max_bytes`, as in `shardwright convert`.
     """
-    max_bytes = step_settings(settings).max_source_bytes
+    max_bytes = checked_settings({**_NO_INPUT, **settings}).max_source_bytes
 
     def read(element: ImageElement) -> ImageElement:
         data = read_image(element.ref, max_bytes)
@@ -104,7 +95,7 @@ def DecodeAndResize(images: beam.PCollection, /, **settings: Any) -> beam.PColle
       **settings: Settings of `shardwright convert` for one image: `resize`, `fit`,
         `resample`, `image_format`, `quality`, `color`, `background`, `max_pixels`, ...
     """
-    checked = step_settings(settings)
+    checked = checked_settings({**_NO_INPUT, **settings})
     if checked.map:
         raise UsageError("map: DecodeAndResize makes one image of each; use shardwright convert --map.")
 
@@ -139,7 +130,7 @@ def BuildExamples(
       **settings: Settings of `shardwright convert` for a record: `bad_boxes`, `extra_columns`,
         `label_separator`, `unlabelled`, ...
     """
-    checked = step_settings({**settings, "layout": layout})
+    checked = checked_settings({**_NO_INPUT, **settings, "layout": layout})
     ids = label_ids(labels, checked.record_layout.first_label)
     builder = ExampleBuilder(checked.record_layout, ids)
 

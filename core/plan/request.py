@@ -6,14 +6,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.sources.folder_tree import WITH_METADATA
 from shardwright.core.sources.rules import Rules
-from shardwright.core.sources.source import SOURCES, Input
+from shardwright.core.sources.source import Input
 from shardwright.core.sources.unused_settings import ConversionFacts
+from shardwright.schemas.configuration.kinds import SOURCES
 from shardwright.schemas.configuration.setting import Affects
-from shardwright.schemas.configuration.settings import ConvertSettings, settings_that_affect
+from shardwright.schemas.configuration.settings import (
+    ConvertSettings,
+    settings_from,
+    settings_that_affect,
+)
 from shardwright.schemas.layouts import inline_layout, is_layout_file
 from shardwright.schemas.plan import Plan
 
@@ -73,6 +79,19 @@ class ConversionRequest:
         }
         text = json.dumps(decides, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def checked_settings(given: Mapping[str, Any], carried: Mapping[str, Any] | None = None) -> ConvertSettings:
+    """Returns the settings of a conversion, like `settings_from`, after all checks; reads a layout file.
+
+    Raises:
+      UsageError: If a setting is wrong; the message names it and says what to write instead.
+    """
+    if given.get("layout"):
+        given = {**given, "layout": read_layout(str(given["layout"]))}
+    settings = settings_from(given, carried)
+    settings.check()
+    return settings
 
 
 def read_layout(value: str) -> str:

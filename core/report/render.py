@@ -15,8 +15,7 @@ from shardwright.core.report.measures import SPREAD_HEADS, ClassRow, class_rows,
 from shardwright.core.report.pages import LETTERS, draw_page, first_small_page, with_page_digest
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
 from shardwright.schemas.codes import MEANINGS, Severity, time_in_words
-from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
-from shardwright.schemas.configuration.settings_values import settings_from
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_from
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import drift_tables
 from shardwright.schemas.errors import UsageError

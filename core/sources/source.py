@@ -1,7 +1,4 @@
-"""Defines sources, which recognize an input format, split an input and list its images.
-
-It also checks settings, since the values of `--source` are the names of sources.
-"""
+"""Defines sources, which recognize an input format, split an input and list its images."""
 
 from __future__ import annotations
 
@@ -15,44 +12,13 @@ from typing import Any, NamedTuple
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import Rules
 from shardwright.core.sources.spool import Spool
-from shardwright.schemas.configuration.setting import Setting
-from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings
-from shardwright.schemas.configuration.settings_values import stored_value
-from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.configuration.kinds import SOURCE_GROUP, SOURCES
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plugins import entry_points_of, load_plugin, package_of
-
-#: Values of `--source` and their descriptions, in the order in which `auto` tries them. Each is implemented
-#: by the module of that name in this package.
-SOURCES: Mapping[str, str] = {
-    "file_names": "a folder of images with the class in the file name (--label_regex)",
-    "semantic_masks": "a folder of images, with masks of the same names in --mask_dir",
-    "label_studio": "Label Studio's JSON or JSON-MIN, or a folder with it and the images",
-    "create_ml": "Create ML's JSON, with the images beside it",
-    "open_images": "Open Images' CSV of boxes, or a folder with it",
-    "class_columns": "CSV with a column of 0 and 1 for each class, such as Roboflow's _classes.csv",
-    "box_table": "CSV with a row for each box, such as filename,width,height,class,xmin,ymin,xmax,ymax",
-    "parquet": "Parquet or Arrow files with the images inside, such as Hugging Face datasets",
-    "manifest": "CSV, TSV, JSON Lines or Parquet with a row for each image",
-    "cvat": "CVAT's XML (CVAT for images 1.1), or a folder with it and the images",
-    "labelme": "LabelMe: a JSON file for each image",
-    "kitti": "KITTI: label_2/ and image_2/, in training/ or at the top",
-    "cityscapes": "Cityscapes: leftImg8bit/ and gtFine/ or gtCoarse/",
-    "coco": "COCO's JSON of instances, captions or panoptic segments, or a folder with it",
-    "voc": "Pascal VOC: XML files in Annotations/ or beside the images",
-    "yolo": "YOLO: data.yaml or a folder with it, or classes.txt with images and labels",
-    "arrays": "images as arrays: MNIST's idx files, CIFAR's batches, .npy and .npz, with their labels",
-    "webdataset": "tars with members KEY.jpg, KEY.cls, KEY.json, KEY.txt, or a folder of them",
-    "archives": "a zip or a tar (gz, bz2, xz, zst too) with class folders inside, or a folder of them",
-    "tfrecord": "TFRecord files: a dataset of Shardwright, or others with an image in each record",
-    "class_folders": "a folder with one sub-folder per class",
-}
-
-
-#: Group of the entry points with which packages add sources.
-GROUP = "shardwright.sources"
 
 
 class Input(NamedTuple):
@@ -160,7 +126,7 @@ def plugin_sources() -> Mapping[str, Source]:
       UsageError: If one cannot be loaded, is not a `Source`, or has a name that is in use.
     """
     sources: dict[str, Source] = {}
-    for point in entry_points_of(GROUP):
+    for point in entry_points_of(SOURCE_GROUP):
         if point.name in SOURCES or point.name in sources or point.name == "auto":
             raise UsageError(
                 f"The source {point.name!r} of the package {package_of(point)} has a name that is in use; "
@@ -194,34 +160,3 @@ def all_sources() -> Iterator[Source]:
     """Yields all sources in the order in which `auto` tries them: first those of installed packages."""
     yield from plugin_sources().values()
     yield from map(source_by_name, SOURCES)
-
-
-def choices_of(item: Setting) -> tuple[str, ...]:
-    """Returns the fixed values of a setting, without sources of other packages; empty if it has none."""
-    return ("auto", *SOURCES) if item.name == "source" else item.kind.choices
-
-
-def checked_value(item: Setting, value: Any) -> Any:
-    """Returns a given value in the form of its setting, after all checks that need no other setting.
-
-    Raises:
-      UsageError: If it is wrong; the message says what to write instead.
-    """
-    stored = stored_value(item, value)
-    choices = choices_of(item)
-    if item.name == "source" and stored not in choices and stored not in plugin_sources():
-        choices = (*choices, *plugin_sources())
-        hint = nearest(stored, choices) or "."
-        raise UsageError(f"--source {stored}: choose one of {', '.join(choices)}{hint}")
-    item.check_option(stored)
-    return stored
-
-
-def check_settings(settings: ConvertSettings) -> None:
-    """Checks all settings and their combination.
-
-    Raises:
-      UsageError: If a setting is wrong; the message names it and says what to write instead.
-    """
-    checked_value(CONVERT_SETTINGS["source"], settings.source)
-    settings.check()

@@ -16,7 +16,7 @@ from shardwright.core.validation.directory import balances, index_files, ledger_
 from shardwright.core.validation.ledger import LedgerSummary, ledger_summary, mismatch
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas.codes import FindingCode, Outcome
-from shardwright.schemas.configuration.settings_values import settings_from
+from shardwright.schemas.configuration.settings import settings_from
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     DIGEST,

@@ -9,7 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shardwright.core.sources.source import choices_of
 from shardwright.schemas.configuration.setting import Setting, Topic
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 
@@ -78,7 +77,7 @@ WORKERS = (
 
 def parameter(item: Setting) -> dict[str, Any]:
     """Returns the parameter of a setting."""
-    choices = [choice for choice in choices_of(item) if choice]
+    choices = [choice for choice in item.kind.choices if choice]
     kind = item.kind.parameter or ("NUMBER" if item.is_number else "TEXT")
     pattern = item.kind.pattern
     entry: dict[str, Any] = {

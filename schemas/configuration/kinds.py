@@ -20,10 +20,20 @@ from shardwright.schemas.image_formats import parse_formats
 from shardwright.schemas.key_rules import parse_key_list
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.plan import DIGITS
+from shardwright.schemas.plugins import entry_points_of
 from shardwright.schemas.provenance import any_text, iso_date, one_line, parse_creators, web_address
 from shardwright.schemas.sidecars import check_split_names
 from shardwright.schemas.values import TYPE_NAMES
 
+#: The sources, in the order in which `--source auto` tries them. Each is the module of that name in
+#: `core/sources`.
+SOURCES = (
+    "file_names", "semantic_masks", "label_studio", "create_ml", "open_images", "class_columns", "box_table",
+    "parquet", "manifest", "cvat", "labelme", "kitti", "cityscapes", "coco", "voc", "yolo", "arrays",
+    "webdataset", "archives", "tfrecord", "class_folders",
+)  # fmt: skip
+#: Group of the entry points with which packages add sources.
+SOURCE_GROUP = "shardwright.sources"
 #: Largest number of channels.
 MAX_CHANNELS = 16
 #: Maximum number of folds.
@@ -138,8 +148,10 @@ OUTPUT = Kind("DIR", None, _IN_BUCKET, _Path, "GCS_WRITE_FOLDER")
 FOLDER = Kind("PATH", None, _FOLDER, _Path, "GCS_READ_FOLDER")
 FILE = Kind("FILE", None, _IN_BUCKET, _Path, "GCS_READ_FILE")
 LAYOUT = Kind("NAME|FILE", None, rf"({'|'.join(LAYOUTS)}|{_BUCKET}(/[^/\n\r]+)*/[^/\n\r]+\.yaml)", _Path)
-#: Other packages can add sources, so `core/sources` has the choices.
-SOURCE = Kind()
+SOURCE = Kind(
+    choices=("auto", *SOURCES),
+    added=lambda: [point.name for point in entry_points_of(SOURCE_GROUP)],
+)
 COLUMN = Kind("NAME")
 TEXT = Kind("TEXT")
 REGEX = Kind("REGEX", _regex)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cache
@@ -82,6 +84,7 @@ class Kind:
       parameter: Type of a template's parameter, if the stored value does not decide it.
       between: Text between a name and its value, for a value that can also be a mapping.
       choices: All values, if they are few.
+      added: Returns the values that installed packages add to `choices`; None if no package can.
       minimum: Smallest number.
       advice: What to write instead of a value that is no number; empty to name only the mistake.
     """
@@ -93,6 +96,7 @@ class Kind:
     parameter: str = ""
     between: str = ""
     choices: tuple[str, ...] = ()
+    added: Callable[[], Sequence[str]] | None = None
     minimum: float | None = None
     advice: str = ""
 
@@ -165,7 +169,7 @@ class Setting:
     @property
     def accepts(self) -> Any:
         """Type of the argument in Python."""
-        if self.kind.choices:
+        if self.kind.choices and not self.kind.added:
             return Literal[tuple(dict.fromkeys((*self.kind.choices, self.default)))]
         return self.kind.accepts or type(self.default)
 
@@ -180,12 +184,77 @@ class Setting:
             if value == self.default == "":
                 return
             if choices and value not in choices:
-                raise ValueError(f"choose one of {', '.join(choices)}{nearest(str(value), choices)}")
+                choices = (*choices, *(self.kind.added() if self.kind.added else ()))
+                if value not in choices:
+                    raise ValueError(f"choose one of {', '.join(choices)}{nearest(str(value), choices)}")
             if self.kind.check:
                 self.kind.check(value)
         except ValueError as error:
             written = f"{value:.15g}" if isinstance(value, float) else value
             raise UsageError(as_sentence(f"--{self.name} {written}: {error}")) from None
+
+    def stored(self, value: Any) -> Any:
+        """Returns a value of a command line, a job file, a notebook or a plan in the form of the setting.
+
+        Raises:
+          UsageError: If its type is wrong.
+        """
+        if isinstance(self.default, tuple):
+            return _paths(self, value)
+        if self.is_switch:
+            if str(value).lower() not in ("true", "false", "yes", "no"):
+                raise UsageError(f"--{self.name} {value}: write true or false.")
+            return str(value).lower() in ("true", "yes")
+        if value is None:
+            return self.default
+        if isinstance(value, Mapping) and self.kind.between:
+            value = ",".join(f"{key}{self.kind.between}{one}" for key, one in value.items())
+        if isinstance(value, list | tuple) and self.name == "resize":
+            value = "x".join(str(side) for side in value)
+        if isinstance(value, Mapping | list | tuple | set):
+            raise UsageError(f"--{self.name} takes one value, not several: {value!r}.")
+        if self.is_number:
+            return _number(self, value)
+        return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+    def checked(self, value: Any) -> Any:
+        """Returns a given value like `stored`, after all checks that need no other setting.
+
+        Raises:
+          UsageError: If it is wrong; the message says what to write instead.
+        """
+        stored = self.stored(value)
+        self.check_option(stored)
+        return stored
+
+
+def _number(item: Setting, value: Any) -> int | float:
+    """Returns a number, which may be written as a fraction such as 1/30 unless it has to be whole."""
+    kind: type[int | float] = type(item.default)
+    over, _, under = str(value).partition("/") if kind is float else (value, "", "")
+    noun = "number" if kind is float else "whole number"
+    wrong = item.kind.advice or f"{value!r} is not a {noun}"
+    percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(value))
+    if percentage and kind is float:
+        wrong = f"{value!r} is not a number; write {float(percentage[1]) / 100:g}"
+    try:
+        number = kind(over) / float(under) if under else kind(over)
+        if isinstance(value, float) and number != value and value == value:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+        raise UsageError(f"--{item.name} {value}: {wrong}.") from None
+    return number
+
+
+def _paths(item: Setting, value: Any) -> tuple[str, ...]:
+    """Converts a path, several paths, or names with paths to several texts."""
+    if isinstance(value, Mapping):
+        value = [f"{key}={path}" for key, path in value.items()]
+    if isinstance(value, str | os.PathLike):
+        value = [value]
+    if not isinstance(value, list | tuple) or not all(isinstance(v, str | os.PathLike) for v in value):
+        raise UsageError(f"--{item.name} {value!r}: write one path or a list of paths.")
+    return tuple(os.fspath(path) for path in value)
 
 
 def setting(

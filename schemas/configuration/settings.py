@@ -6,7 +6,8 @@ parameters of the Dataflow template, and their descriptions in `--help`, editors
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ from shardwright.schemas.bounds import Bounds, format_bounds, parse_bounds
 from shardwright.schemas.columns import ExtraColumn, parse_extra_columns
 from shardwright.schemas.configuration import kinds
 from shardwright.schemas.configuration.setting import Affects, Condition, Topic, setting, settings_of
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_formats import MAX_STORED_SIDE, parse_formats
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs, extended, layout_by_name
@@ -583,3 +584,52 @@ NOT_FOR_REBUILDS = {
 def settings_that_affect(*what: Affects) -> tuple[str, ...]:
     """Returns the names of the settings that decide something."""
     return tuple(name for name, item in CONVERT_SETTINGS.items() if item.affects in what)
+
+
+def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None = None) -> ConvertSettings:
+    """Builds settings from given values; a carried plan and the defaults supply the others.
+
+    Args:
+      values: Given settings, by name; YAML's own types are accepted.
+      carried: `settings` of the `dataset.json` named by `plan_from`.
+
+    Raises:
+      UsageError: If a name is unknown or a value has the wrong type.
+    """
+    carried = carried or {}
+    merged: dict[str, Any] = {}
+    for origin in (carried, values):
+        for name, value in origin.items():
+            if name not in CONVERT_SETTINGS:
+                where = "" if name in values else "--plan_from: "
+                raise UsageError(
+                    f"{where}unknown setting {name!r}{nearest(name, list(CONVERT_SETTINGS)) or '.'}"
+                )
+            merged[name] = CONVERT_SETTINGS[name].stored(value)
+    if values.get("shards") and values.get("shard_size"):
+        raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
+    before = str(carried.get("layout", ConvertSettings.layout))
+    # The default of the image format follows --resize, and layouts of bare pixels choose it.
+    if "image_format" not in values and (
+        "resize" in values or ("layout" in values and layout_by_name(before).pixels)
+    ):
+        merged.pop("image_format", None)
+    if "shard_size" in values and "shards" not in values:
+        merged.pop("shards", None)
+    return replace(ConvertSettings(), **merged)
+
+
+def settings_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Merges settings of two origins; if two exclude each other, those in `above` win."""
+    below = dict(below)
+    for name, other in (("shards", "shard_size"), ("overwrite", "resume")):
+        if is_on(above.get(name)):
+            below.pop(other, None)
+        if is_on(above.get(other)):
+            below.pop(name, None)
+    return {**below, **above}
+
+
+def is_on(value: Any) -> bool:
+    """Returns whether a setting that may be empty or a switch is given and on."""
+    return bool(value) and str(value).lower() not in ("false", "no")

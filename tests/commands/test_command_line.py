@@ -35,7 +35,7 @@ from shardwright.pipelines.log import forgiving_streams, print_result
 from shardwright.pipelines.run import as_shardwright_error
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas import __version__
-from shardwright.schemas.configuration.settings_values import settings_from
+from shardwright.schemas.configuration.settings import settings_from
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, UsageError
 
 Capture = pytest.CaptureFixture[str]

@@ -25,7 +25,7 @@ from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.results import ConvertResult
-from shardwright.schemas.configuration.settings_values import settings_from
+from shardwright.schemas.configuration.settings import settings_from
 from shardwright.schemas.dataset import fingerprint
 
 tf = late("tensorflow")

@@ -27,9 +27,9 @@ from helpers.repository import PHOTOS, ROOT, copy_photos
 from helpers.tfrecords import write as write_tfrecords
 from PIL import Image
 
-from shardwright.core.sources.source import SOURCES
 from shardwright.pipelines import cli
 from shardwright.pipelines.job_file import read_job
+from shardwright.schemas.configuration.kinds import SOURCES
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 
 DOCS = ROOT / "docs"
@@ -208,7 +208,7 @@ _EXAMPLES = dict(_ROW.findall((DOCS / "sources.md").read_text().partition("\n## 
 
 
 def test_every_source_has_an_example() -> None:
-    assert _EXAMPLES.keys() == SOURCES.keys()
+    assert _EXAMPLES.keys() == set(SOURCES)
 
 
 def _kinds(paths: list[str]) -> set[tuple[str, str]]:

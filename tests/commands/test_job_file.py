@@ -14,11 +14,11 @@ from helpers.repository import PHOTOS
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.sources.source import choices_of
+from shardwright.core.plan.request import checked_settings
 from shardwright.pipelines import cli
 from shardwright.pipelines.init import init, job_text
 from shardwright.pipelines.job_file import naming_lines, read_job, read_job_settings
-from shardwright.pipelines.options import beam_options, build_settings
+from shardwright.pipelines.options import beam_options
 from shardwright.schemas.configuration.gates import Expectations, JobGates, Policy, Thresholds
 from shardwright.schemas.configuration.job import Hook, JobFile
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings, RebuildSettings
@@ -270,7 +270,7 @@ def test_errors_about_options_name_the_line_in_the_file(tmp_path: Path) -> None:
     job = read_job(write(tmp_path, text), {"splits": "train=1"})
     place = f"--job {tmp_path / 'job.yaml'}, line"
     with pytest.raises(UsageError, match=f"^{place} 3: layout detecton") as caught, naming_lines(job):
-        build_settings(job.settings, None)
+        checked_settings(job.settings)
     assert "\n" not in caught.value.message
     with pytest.raises(UsageError, match=f"^{place} 6: unknown option --regoin; did"), naming_lines(job):
         beam_options(job.beam, ())
@@ -340,8 +340,8 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
         return st.lists(TEXTS.filter(bool), min_size=1, max_size=3).map(tuple)
     if name in RIGHT:
         return st.sampled_from(RIGHT[name])
-    if choices_of(item):
-        return st.sampled_from(choices_of(item))
+    if item.kind.choices:
+        return st.sampled_from(item.kind.choices)
     if item.kind.check or item.is_number:
         return st.just(item.default)
     return st.booleans() if item.is_switch else TEXTS

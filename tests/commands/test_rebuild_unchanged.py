@@ -212,7 +212,7 @@ def test_other_software_is_planned(here: Path, monkeypatch: pytest.MonkeyPatch) 
         patch.setattr(pipeline, "software_versions", lambda hook: {**versions(hook), "pillow": "0"})
         assert not ends_early()
     with monkeypatch.context() as patch:
-        patch.setattr("shardwright.core.plan.request.SOURCES", {})  # a package adds the source
+        patch.setattr("shardwright.core.plan.request.SOURCES", ())  # a package adds the source
         assert not ends_early()
     assert ends_early()
 

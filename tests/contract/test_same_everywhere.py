@@ -32,8 +32,9 @@ from helpers.records import balanced
 from helpers.repository import PHOTOS
 from helpers.tfrecords import JPEGS, write
 
-from shardwright.core.sources.source import SOURCES, Source
+from shardwright.core.sources.source import Source
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.configuration.kinds import SOURCES
 
 _PICTURES = sorted(path for path in PHOTOS.rglob("*") if path.is_file())[::6]
 

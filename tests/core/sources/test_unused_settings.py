@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from shardwright.core.sources import image_files
-from shardwright.core.sources.source import SOURCES, all_sources
+from shardwright.core.sources.source import all_sources
 from shardwright.core.sources.unused_settings import (
     ConversionFacts,
     given_names,
     has_effect,
     without_effect,
 )
+from shardwright.schemas.configuration.kinds import SOURCES
 from shardwright.schemas.configuration.setting import Condition
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings
 from shardwright.schemas.plan import SplitsFrom

@@ -22,10 +22,8 @@ from helpers.repository import PHOTOS, ROOT, put_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.sources.source import check_settings
 from shardwright.pipelines import options
-from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
-from shardwright.schemas.configuration.settings_values import settings_from
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_from
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.runners import WorkerOptions
 
@@ -340,7 +338,7 @@ WRONG = [
 TOLD_AT_LAUNCH = re.compile(
     "add up to|occurs twice|there is no bound|at most 1|is not a color|is not a regular expression"
     "|write a date|it needs a group|has no meaning|has a feature of that name|has not been read"
-    "|do not store their size|there is no image format"
+    "|do not store their size|there is no image format|needs another name"
 )
 
 
@@ -392,7 +390,7 @@ def test_every_parameter_is_described() -> None:
 def test_right_values_are_accepted(name: str, value: str) -> None:
     assert takes(name, value)
     if name in CONVERT_SETTINGS:
-        check_settings(settings_from(REQUIRED | {name: value}))
+        settings_from(REQUIRED | {name: value}).check()
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
@@ -416,7 +414,7 @@ def test_the_command_accepts_what_the_template_accepts(name: str) -> None:
     @given(st.from_regex(regex.replace("$", r"\Z"), alphabet=ASCII))
     def check(value: Any) -> None:
         try:
-            check_settings(settings_from(REQUIRED | {name: value}))
+            settings_from(REQUIRED | {name: value}).check()
         except UsageError as error:
             assert TOLD_AT_LAUNCH.search(error.message), error.message
 
