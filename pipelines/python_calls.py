@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, REBUILD_SETTINGS
 from shardwright.schemas.errors import ShardwrightError, UnexpectedError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import LAYOUTS
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -116,6 +117,7 @@ def in_python_words(message: str, function: Callable[..., Any], given: Iterable[
         if name in switches and not (word and colon):
             return f"{name}=True{rest}"
         choices = REBUILD_SETTINGS[name].kind.choices if name in REBUILD_SETTINGS else ()
+        choices = tuple(LAYOUTS) if name == "layout" else choices
         if colon or word in values or word in choices or not re.fullmatch("[a-z]*", word):
             return f"{name}={_literal(word)}{colon}"
         return f"{name}={rest}"

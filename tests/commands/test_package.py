@@ -223,6 +223,8 @@ def test_an_error_is_one_sentence_about_arguments(
         ("--resize 224: no", "resize=224: no"),
         ("--output is missing", "output= is missing"),
         ("choose --image_format png.", "choose image_format='png'."),
+        ("choose --source manifest if its rows", "choose source='manifest' if its rows"),
+        ("choose --layout detection.", "choose layout='detection'."),
         ("choose --color gray for one channel", "choose color='gray' for one channel"),
         ("--input 'a/*.jpg' names", "input='a/*.jpg' names"),
         ("leave out --splits train=0.8,test=0.2;", "leave out splits='train=0.8,test=0.2';"),
