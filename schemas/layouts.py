@@ -231,14 +231,15 @@ def extended(
       one_size: Whether all pictures have the same height and width, so that they need not be stored.
 
     Raises:
-      UsageError: If a column has the name of a feature of the layout, or another type there.
+      UsageError: If a feature of the layout has the name of a new one.
     """
     if dtype:
-        layout = _with_dtype(layout, one_size)
-    if folds and FeatureRole.FOLD not in layout.by_role:
-        nested = any(spec.name.startswith("image/") for spec in layout.features)
-        fold = FeatureSpec("image/fold" if nested else "fold", FeatureType.INT64, (), FeatureRole.FOLD)
-        layout = replace(layout, features=(*layout.features, fold))
+        roles = [] if layout.pixel_type else [FeatureRole.DTYPE]
+        roles += [] if layout.stores_channels else [FeatureRole.CHANNELS]
+        roles += [] if layout.stores_size or one_size else [FeatureRole.HEIGHT, FeatureRole.WIDTH]
+        layout = _with_roles(layout, roles, "--depth keep and --channels store")
+    if folds:
+        layout = _with_roles(layout, [FeatureRole.FOLD], "--folds stores")
     names = {spec.name for spec in layout.features}
     for column in columns:
         if column.name in names:
@@ -258,27 +259,24 @@ def extended(
     return replace(layout, features=(*features, *extra))
 
 
-def _with_dtype(layout: Layout, one_size: bool) -> Layout:
-    """Returns a layout that also stores the type of the samples, and the shape, unless they are known."""
-    roles = [] if layout.pixel_type else [FeatureRole.DTYPE]
-    if not layout.stores_channels:
-        roles.append(FeatureRole.CHANNELS)
-    if not layout.stores_size and not one_size:
-        roles += [FeatureRole.HEIGHT, FeatureRole.WIDTH]
+def _with_roles(layout: Layout, roles: Sequence[FeatureRole], options: str) -> Layout:
+    """Returns a layout that has features of these roles, those that it lacks with the names of the roles.
+
+    Args:
+      layout: A layout.
+      roles: Roles of features that describe the picture.
+      options: The options that store them, with a verb, for the message about a name that is in use.
+    """
     names = {spec.name for spec in layout.features}
     prefix = "image/" if any(name.startswith("image/") for name in names) else ""
-    added = []
-    for role in roles:
-        if role in layout.by_role:
-            continue
-        name = f"{prefix}{role}"
+    added = {f"{prefix}{role}": role for role in roles if role not in layout.by_role}
+    for name, role in added.items():
         if name in names:
             raise UsageError(
                 f"Layout {layout.name} has a feature {name!r} that is not the picture's {role.value}, which "
-                "--depth keep and --channels store; rename the feature."
+                f"{options}; rename the feature."
             )
-        added.append(FeatureSpec(name, role.type, role.shape, role))
-    return replace(layout, features=(*layout.features, *added))
+    return replace(layout, features=(*layout.features, *(_feature(*item) for item in added.items())))
 
 
 def _several(spec: FeatureSpec) -> FeatureSpec:

@@ -203,6 +203,20 @@ def test_a_layout_file_can_name_the_fold(tmp_path: Path) -> None:
     assert [spec.name for spec in features] == ["picture", "part", "label"]
 
 
+@pytest.mark.parametrize(("name", "settings"), [("fold", {"folds": 2}), ("dtype", {"depth": "keep"})])
+def test_a_feature_of_a_layout_file_may_have_the_name_of_another(
+    tmp_path: Path, name: str, settings: dict[str, Any]
+) -> None:
+    layout = tmp_path / "layout.yaml"
+    layout.write_text(
+        "name: mine\nfeatures:\n  image: {fill: encoded}\n  label: {fill: label}\n"
+        f"  {name}: {{column: {name}, type: int64}}\n"
+    )
+    message = f"Layout mine has a feature '{name}' that is not the picture's {name}"
+    with pytest.raises(UsageError, match=message):
+        make_request({"input": "in", "layout": str(layout), **settings}, with_output=False)
+
+
 def test_boxes_have_no_class_to_stratify_by(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="layout detection stores none; choose --split_mode exact"):
         convert(
