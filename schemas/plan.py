@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,10 +13,9 @@ from shardwright.schemas.json_values import fields_json, from_json
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import inline_layout, layout_from_json
 from shardwright.schemas.splits import SplitBalance, SplitShares, compare_shares, compare_splits
-from shardwright.schemas.units import counted, parse_splits
+from shardwright.schemas.units import SPLIT_NAME, counted, parse_splits
 
 MAX_SHARDS = 99_999
-_SPLIT_NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 
 
 #: Number of buckets of hashes where whole buckets are given to parts.
@@ -155,7 +153,7 @@ class Plan:
         if plan.texts and len(plan.texts) != len(plan.labels):
             raise ValueError("the number of texts is not that of the labels")
         for name, count in plan.shards.items():
-            if not _SPLIT_NAME.match(name) or not 0 < count <= MAX_SHARDS:
+            if not SPLIT_NAME.match(name) or not 0 < count <= MAX_SHARDS:
                 raise ValueError(f"{counted(count, 'shard')} in split {name!r}")
         return plan
 

@@ -14,7 +14,8 @@ _UNITS = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-_SPLIT_NAME = re.compile(r"[A-Za-z0-9_]{1,64}\Z")
+#: The name of a split.
+SPLIT_NAME = re.compile(r"[A-Za-z0-9_]{1,64}\Z")
 #: Special values of `label_depth`: all folders make the class name, or only the innermost one does.
 ALL_FOLDERS, LAST_FOLDER = 0, -1
 _FOLDERS = {"all": ALL_FOLDERS, "last": LAST_FOLDER}
@@ -184,7 +185,7 @@ def _values_of_splits(text: str, what: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for part in str(text).split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not _SPLIT_NAME.match(name):
+        if not equals or not SPLIT_NAME.match(name):
             raise ValueError(f"{part.strip()!r} is not {what}")
         if name in values:
             raise ValueError(f"split {name!r} occurs twice")
