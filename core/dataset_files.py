@@ -25,6 +25,7 @@ from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.json_values import json_object
 from shardwright.schemas.plan import index_file, is_compressed
 from shardwright.schemas.units import counted, is_or_are
 
@@ -119,11 +120,7 @@ def stored_document(directory: str, name: str) -> dict[str, Any]:
     Raises:
       EngineError: If the storage failed.
     """
-    try:
-        document = json.loads(storage.read_if_exists(storage.join(directory, name)) or b"")
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
+    return json_object(storage.read_if_exists(storage.join(directory, name)) or b"")
 
 
 def own_outcome(directory: str, hold: HeldLease | None) -> dict[str, Any]:

@@ -375,7 +375,7 @@ _Past = tuple[CheckRun, tuple[Finding, ...]]
 
 
 def with_previous_checks(
-    report: ValidationReport, documents: Iterable[Mapping[str, Any] | None]
+    report: ValidationReport, documents: Iterable[Mapping[str, Any]]
 ) -> ValidationReport:
     """Returns a report with the findings of earlier checks that it did not look for as thoroughly.
 
@@ -397,9 +397,9 @@ def with_previous_checks(
     return _merged(report, kept)
 
 
-def _past_checks(document: Mapping[str, Any] | None, report: ValidationReport) -> list[_Past]:
+def _past_checks(document: Mapping[str, Any], report: ValidationReport) -> list[_Past]:
     """Returns the checks in a stored report, without findings in shards that have been repaired since."""
-    if document is None or not report.fingerprint or document.get("fingerprint") != report.fingerprint:
+    if not report.fingerprint or document.get("fingerprint") != report.fingerprint:
         return []
     try:
         stored = ValidationReport.from_json(document)

@@ -6,6 +6,7 @@ A class whose JSON differs from its fields has methods `as_json` and `from_json`
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -16,6 +17,15 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 _T = TypeVar("_T")
 _Reader = Callable[[Any], Any]
+
+
+def json_object(data: bytes | str, loads: Callable[..., Any] = json.loads) -> dict[str, Any]:
+    """Parses a JSON object with `loads`; returns an empty one if the text is damaged or another value."""
+    try:
+        value = loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def to_json(value: Any) -> Any:

@@ -24,7 +24,7 @@ from shardwright.schemas.dataset import (
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.json_values import fields_json
+from shardwright.schemas.json_values import fields_json, json_object
 from shardwright.schemas.units import counted, format_size, listed
 
 VERSIONS_DIR = "versions"
@@ -256,11 +256,8 @@ def pin_text(when: float) -> str:
 
 def is_pin(data: bytes) -> bool:
     """Returns whether `pinned.json` matches its digest."""
-    try:
-        value = strict_json(data)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and value.keys() == {"pinned", DIGEST} and has_own_digest(value)
+    value = json_object(data, strict_json)
+    return value.keys() == {"pinned", DIGEST} and has_own_digest(value)
 
 
 def version_path(output: str, version: str) -> str:

@@ -38,6 +38,7 @@ from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.dataset import LOST_JSONL, STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import NO_SPLIT, printable
+from shardwright.schemas.json_values import json_object
 from shardwright.schemas.ledger import ledger_json
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sidecars import with_sidecars
@@ -208,11 +209,8 @@ def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
     path = storage.join(job.directory, files.QUARANTINE_JSONL)
     with contextlib.suppress(FileNotFoundError), storage.open_local(path) as file:
         for line in file:
-            try:
-                value = json.loads(line.decode("utf-8", "replace"))
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict) and isinstance(value.get("key"), str):
+            value = json_object(line.decode("utf-8", "replace"))
+            if isinstance(value.get("key"), str):
                 yield value
 
 

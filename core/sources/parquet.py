@@ -8,7 +8,6 @@ image file, and is read like a row of a manifest.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -33,6 +32,7 @@ from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.json_values import json_object
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
@@ -180,11 +180,8 @@ def _files_of_state(folder: str, inner: str, names: set[str]) -> Iterator[tuple[
     path_text = printable(path)
     with storage.translated_errors("read", path):
         data = storage.read_bytes(path)
-    try:
-        state = json.loads(data)
-    except (ValueError, RecursionError):
-        return
-    files = state.get("_data_files") if isinstance(state, Mapping) else None
+    state = json_object(data)
+    files = state.get("_data_files")
     if not isinstance(files, list):
         return  # some other state.json
     if state.get("_indices_data_files") or state.get("_indices_files"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +28,7 @@ from shardwright.schemas.dataset import (
     strict_json,
 )  # fmt: skip
 from shardwright.schemas.findings import Finding
+from shardwright.schemas.json_values import json_object
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import (
@@ -218,13 +218,10 @@ def check_version_files(directory: str, dataset: Dataset, files: Sequence[str]) 
 
 
 def _check_stored_checks(directory: str, present: set[str]) -> Iterator[Finding]:
-    try:
-        document = json.loads(_read(directory, CHECK_LIST))
-    except (ValueError, RecursionError):
-        return  # its sha256 is wrong too, which is already reported
-    listed = document.get("files") if isinstance(document, Mapping) and has_own_digest(document) else None
+    document = json_object(_read(directory, CHECK_LIST))
+    listed = document.get("files") if has_own_digest(document) else None
     if not isinstance(listed, Mapping):
-        return  # already reported
+        return  # its sha256 is wrong too, which is already reported
     yield from compare_files(directory, listed, FindingCode.REPORT_MISMATCH, CHECK_LIST, "rebuild")
     for file in sorted(present - listed.keys() - {CHECK_LIST}):
         if file.startswith(f"{CHECKS_DIR}/"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +37,7 @@ from shardwright.schemas.findings import (
     ValidationReport,
     with_previous_checks,
 )
+from shardwright.schemas.json_values import json_object
 from shardwright.schemas.splits import totals_of
 from shardwright.schemas.statistics import Statistics, statistics_text
 
@@ -184,15 +184,14 @@ def _digests_beside(
     return {str(name): str(sha256) for name, sha256 in stored.items()} if isinstance(stored, Mapping) else {}
 
 
-def _stored_reports(path: str, directory: str) -> Iterator[Mapping[str, Any] | None]:
+def _stored_reports(path: str, directory: str) -> Iterator[Mapping[str, Any]]:
     """Yields the stored reports of earlier checks: in the dataset, and at the path of the new report."""
     if not directory:
         return
     yield stored_document(directory, FINDINGS_JSON)
     if path and path != storage.join(directory, FINDINGS_JSON):
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            document = json.loads(storage.read_bytes(path))
-            yield document if isinstance(document, Mapping) else None
+        with contextlib.suppress(OSError):
+            yield json_object(storage.read_bytes(path))
 
 
 def read_unchanged(directory: str, fingerprint: str) -> Dataset:

@@ -150,10 +150,10 @@ def found(code: FindingCode, record: int = 0, shard: str = "train-0") -> Finding
 
 def after(report: ValidationReport, *earlier: ValidationReport) -> ValidationReport:
     """Returns a report after a round trip through its file, which earlier reports were written to before."""
-    stored = None
+    stored: dict[str, Any] = {}
     for one in (*earlier, report):
         stored = json.loads(json.dumps(with_previous_checks(one, [stored]).as_json()))
-    return ValidationReport.from_json(stored or {})
+    return ValidationReport.from_json(stored)
 
 
 def known(report: ValidationReport) -> dict[str, tuple[str, int]]:
@@ -233,7 +233,7 @@ def test_another_build_and_damaged_reports_are_forgotten() -> None:
     assert after(check("fast", 9, fingerprint="g"), deep).counts == {}
     fast = check("fast", 9)
     of_later_version = {**deep.as_json(), "counts": {"NEW_CODE": 1}, "findings": [{"code": "NEW_CODE"}]}
-    for stored in (None, {}, {"fingerprint": "f"}, {**deep.as_json(), "checks": [3]}, of_later_version):
+    for stored in ({}, {"fingerprint": "f"}, {**deep.as_json(), "checks": [3]}, of_later_version):
         assert with_previous_checks(fast, [stored]) == fast
     foreign = check("fast", 9, fingerprint="")
     assert with_previous_checks(foreign, [check("quality", 7, fingerprint="").as_json()]) == foreign
