@@ -17,11 +17,12 @@ from shardwright.core import storage
 from shardwright.core.lease import Lease, this_process
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.rebuild.begin import is_overtaken
+from shardwright.core.rebuild.finish import fail, tell_failure
 from shardwright.core.rebuild.task import RebuildTask, outcome_file, read_outcome, show_stages, stage
 from shardwright.core.rebuild.unchanged import end_if_unchanged
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
-from shardwright.core.versions import list_versions, version_names
+from shardwright.core.versions import list_versions, remove_version, version_names
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
@@ -58,6 +59,7 @@ from shardwright.pipelines.run import (
     workers_of,
 )
 from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.configuration.job import JobFile
 from shardwright.schemas.configuration.setting import settings_of
 from shardwright.schemas.configuration.settings import REBUILD_SETTINGS, RebuildSettings
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
@@ -182,21 +184,22 @@ def rebuild(
       EngineError: The engine, the storage or the machine failed; run again.
     """
     started = time.time()
-    job_file = read_job(os.fspath(job), values) if job else job_of(values)
     extra = given_options(beam_options)
+    job_file = read_job(os.fspath(job), values) if job else job_of(values)
     arguments = None if extra is None else [*job_file.beam, *extra]
     options, described = None, False  # Beam is not imported if there turns out to be nothing to do
-    with naming_lines(job_file, extra or ()) if job else contextlib.nullcontext():
-        if arguments != []:
-            options = as_beam_options(beam_options if arguments is None else arguments)
-        request = make_request(job_file.settings, with_output=True)
-    if options is not None:
-        check_reachable(options, **places_read(request), output=request.settings.output)
-        _check_launched_once(options)
-        described = bool(description_of(options))
-    check_versioned_output(request.settings.output)
-    if storage.is_remote(request.settings.output) and not described:
-        check_remote_writable(request.settings.output)
+    with _telling_failures(job_file, started):
+        with naming_lines(job_file, extra or ()) if job else contextlib.nullcontext():
+            if arguments != []:
+                options = as_beam_options(beam_options if arguments is None else arguments)
+            request = make_request(job_file.settings, with_output=True)
+        if options is not None:
+            check_reachable(options, **places_read(request), output=request.settings.output)
+            _check_launched_once(options)
+            described = bool(description_of(options))
+        check_versioned_output(request.settings.output)
+        if storage.is_remote(request.settings.output) and not described:
+            check_remote_writable(request.settings.output)
     if log_format:
         show_stages()
     notes = list(without_effect(request.given, request.facts))
@@ -246,6 +249,17 @@ def rebuild(
     except UsageError:
         if not storage.is_remote(output):
             remove_empty_folders(storage.join(output, VERSIONS_DIR), existed)
+        raise
+
+
+@contextlib.contextmanager
+def _telling_failures(job: JobFile, started: float) -> Iterator[None]:
+    """Calls the hooks for a failure if the checks in the block refuse the job or cannot be made."""
+    try:
+        yield
+    except ShardwrightError as error:
+        for warning in tell_failure(job.hooks, error, str(job.settings.get("output", "")), started)[1]:
+            log.warning(warning)
         raise
 
 
@@ -336,9 +350,6 @@ def _clean_up(
       error: Error that ended the job.
       records: Records of all versions; None if the storage does not answer and need not be asked again.
     """
-    from shardwright.core.rebuild.finish import fail
-    from shardwright.core.versions import remove_version
-
     if isinstance(error, KeyboardInterrupt):
         if task.lease.pid:  # otherwise the job continues
             task.hold.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from shardwright.core.versions import (
     version_names,
 )
 from shardwright.schemas.codes import ExitCode, QuarantineReason, Severity, Stage
+from shardwright.schemas.configuration.job import Hook
 from shardwright.schemas.dataset import QUARANTINE_JSONL, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
@@ -153,15 +154,8 @@ def fail(task: RebuildTask, error: ShardwrightError, reachable: bool) -> None:
       error: Error that ended it.
       reachable: Whether the storage answers.
     """
-    outcome = {
-        "state": FAILURE,
-        "exit_code": int(error.exit_code),
-        "message": error.message,
-        "output": printable(task.output),
-        "version": task.version,
-        "seconds": round(time.time() - task.started, 3),
-    }
-    for warning in run_hooks(task.hooks.get(FAILURE, ()), FAILURE, outcome):
+    outcome, warnings = tell_failure(task.hooks, error, task.output, task.started, task.version)
+    for warning in warnings:
         stage(task, "warning", warning)
     if not reachable:
         return
@@ -169,6 +163,36 @@ def fail(task: RebuildTask, error: ShardwrightError, reachable: bool) -> None:
         if not isinstance(error, UsageError) and read_holder(task.output) in ("", task.holder):
             write_metrics(task.output, run_values(outcome, time.time()))
     task.hold.release()
+
+
+def tell_failure(
+    hooks: Mapping[str, Sequence[Hook]],
+    error: ShardwrightError,
+    output: str,
+    started: float,
+    version: str = "",
+) -> tuple[dict[str, Any], list[str]]:
+    """Calls the hooks for a rebuild that failed.
+
+    Args:
+      hooks: Event -> its hooks.
+      error: Error that ended the rebuild.
+      output: Directory of the versions.
+      started: Start of the rebuild, in seconds since the epoch.
+      version: Version that was to be built. Empty if the rebuild failed before it had a name.
+
+    Returns:
+      The facts that the hooks got, and a sentence for each hook that failed.
+    """
+    outcome = {
+        "state": FAILURE,
+        "exit_code": int(error.exit_code),
+        "message": error.message,
+        "output": printable(output),
+        "version": version,
+        "seconds": round(time.time() - started, 3),
+    }
+    return outcome, run_hooks(hooks.get(FAILURE, ()), FAILURE, outcome)
 
 
 def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Mapping[str, Any]) -> None:

@@ -457,6 +457,15 @@ def test_a_source_changed_during_the_rebuild_ends_it(folder: Path, monkeypatch: 
     assert _latest(folder) == before and not (folder / "out" / LEASE_JSON).exists()
 
 
+def test_a_job_that_is_refused_before_it_begins_is_a_failure_for_hooks(folder: Path) -> None:
+    (folder / "in").rename(folder / "away")
+    with pytest.raises(UsageError, match="/in does not exist"):
+        _rebuild(folder)
+    assert _outcomes(folder) == ["success", "failure"]
+    (folder / "away").rename(folder / "in")
+    assert _rebuild(folder).changed
+
+
 @pytest.mark.parametrize("existed", [False, True])
 def test_a_first_rebuild_that_is_refused_leaves_no_folders(tmp_path: Path, existed: bool) -> None:
     (tmp_path / "rows.csv").write_text("image,label\na.jpg,x\na.jpg,y\n")
