@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -317,10 +317,17 @@ def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool)
             elif outcome is None and not isinstance(error, NotRun):
                 _clean_up(task, error, records)
         if outcome is not None and outcome["exit_code"] == ExitCode.REFUSED:
+            _log_warnings(outcome)
             raise DataRefused(outcome["message"]) from error
         raise error
     outcome = json.loads(fetch_result(storage.join(task.output, outcome_file(task)), "--output"))
     return RebuildResult(task.output, outcome["version"], outcome["state"] != "no_change", outcome)
+
+
+def _log_warnings(outcome: Mapping[str, Any]) -> None:
+    """Logs the warnings of a run whose summary is not printed."""
+    for warning in outcome["warnings"]:
+        log.warning(warning)
 
 
 def _check_launched_once(beam_options: Any) -> None:
@@ -384,6 +391,9 @@ def execute(options: argparse.Namespace) -> Outcome:
         progress=options.quiet or options.log_format == "text",
         **{name: value for name, value in vars(options).items() if name in REBUILD_SETTINGS},
     )
+
+    if options.log_format == "json":
+        _log_warnings(result.outcome)
 
     def show() -> None:
         if options.log_format == "text":  # the log says the same

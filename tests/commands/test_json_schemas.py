@@ -97,6 +97,8 @@ def test_results_of_rebuilds(capfd: Capture, tmp_path: Path) -> None:
     STRICT.validate(first)
     assert (quiet.code, quiet.err) == (0, "")
     assert (first["state"], first["changed"], first["records"], first["previous"]) == ("success", True, 7, "")
+    (tmp_path / "pets" / "metrics.prom").unlink()
+    (tmp_path / "pets" / "metrics.prom").mkdir()  # it cannot be written
     done = run(capfd, *rebuild, "--json", "--log_format=json", "--mask_dir", PHOTOS)
     again = json.loads(done.out)
     STRICT.validate(again)
@@ -105,7 +107,7 @@ def test_results_of_rebuilds(capfd: Capture, tmp_path: Path) -> None:
     assert any("--mask_dir" in item["message"] for item in again["messages"])
     lines = [json.loads(line) for line in done.err.splitlines()]
     assert all({"time", "level", "stage", "message"} <= set(line) for line in lines)
-    assert {"note", "planned", "finished"} <= {line["stage"] for line in lines}
+    assert {"note", "planned", "finished", "warning"} <= {line["stage"] for line in lines}
 
 
 def test_results_about_datasets(
