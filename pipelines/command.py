@@ -89,7 +89,8 @@ class Command:
                 with suppress_beam_logs(output.verbose), elsewhere:
                     names = cli_options.names_of(parser)
                     if rest and self.beam is BeamOptions.ALL:
-                        cli_options.beam_options(rest, names)
+                        # At once, because a job file may be in a bucket.
+                        cli_options.use_in_storage(cli_options.beam_options(rest, names))
                     elif rest:
                         storage = self.beam is BeamOptions.STORAGE
                         cli_options.use_without_job(rest, names, self.name, storage)

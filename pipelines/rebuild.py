@@ -185,6 +185,8 @@ def rebuild(
     """
     started = time.time()
     extra = given_options(beam_options)
+    if extra != []:  # the job file may be in a bucket
+        as_beam_options(beam_options)
     job_file = read_job(os.fspath(job), values) if job else job_of(values)
     arguments = None if extra is None else [*job_file.beam, *extra]
     options, described = None, False  # Beam is not imported if there turns out to be nothing to do

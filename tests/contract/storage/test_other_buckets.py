@@ -87,7 +87,7 @@ def test_rebuilds_publish_versions(capfd: Capture, owner: Owner) -> None:
         ("convert", "--input", "{tree}", "--output", "{url}/out"),
         ("convert", "--input", "{tree}", "--output", "{url}/out", "--overwrite"),
         ("convert", "--input", "{tree}", "--output", "{url}/out", "--resume"),
-        ("plan", "--input", "{url}/in"),
+        ("plan", "--job", "{url}/job.yaml"),
         ("validate", "--dataset", "{url}/out"),
         ("validate", "--dataset", "{url}/out/*.tfrecord"),
         ("inspect", "{url}/out"),
