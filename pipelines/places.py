@@ -25,7 +25,7 @@ from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import RecordSchema, infer_schema, schema_of_plan
 from shardwright.core.storage.faults import FREE_SPACE
-from shardwright.core.versions import located
+from shardwright.core.versions import located, version_names
 from shardwright.pipelines import log
 from shardwright.pipelines.options import runner_of
 from shardwright.pipelines.run import without_resume
@@ -240,7 +240,7 @@ def check_versioned_output(output: str) -> None:
         files = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
         kept = (*files, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
         top_files = _top_files(output)
-        if all(file.startswith(kept) for file in top_files):
+        if all(file.startswith(kept) for file in top_files) or version_names(output):
             return
     if any(is_version(file.rstrip("/")) for file in top_files):
         above = printable(os.path.dirname(output.rstrip("/"))) or "."

@@ -459,6 +459,7 @@ def test_a_source_changed_during_the_rebuild_ends_it(folder: Path, monkeypatch: 
 
 def test_a_job_that_is_refused_before_it_begins_is_a_failure_for_hooks(folder: Path) -> None:
     (folder / "in").rename(folder / "away")
+    (folder / "out" / "README.md").touch()  # which is no reason to refuse
     with pytest.raises(UsageError, match="/in does not exist"):
         _rebuild(folder)
     assert _outcomes(folder) == ["success", "failure"]
