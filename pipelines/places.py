@@ -256,8 +256,8 @@ def _top_files(output: str) -> list[str]:
         entries = os.scandir(output) if os.path.isdir(output) else ()
         return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
     prefix = output.rstrip("/") + "/"
-    files = [item.path.removeprefix(prefix) for item in storage.list_objects(output, deep=False)]
-    return sorted([*files, *(f"{name}/" for name in storage.list_folders(output))])
+    files = [item.path.removeprefix(prefix) for item in storage.list_objects(prefix, deep=False)]
+    return sorted([*files, *(f"{name}/" for name in storage.list_folders(prefix))])
 
 
 def check_remote_writable(output: str) -> None:

@@ -425,7 +425,7 @@ def checksums_of(file: IO[bytes]) -> tuple[str, str]:
 def list_files(directory: str) -> list[str]:
     """Returns the paths of all files below a directory, relative to it; empty if it is missing."""
     prefix = directory.rstrip("/") + "/"
-    return sorted(item.path.removeprefix(prefix) for item in list_objects(directory))
+    return sorted(item.path.removeprefix(prefix) for item in list_objects(prefix))
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:

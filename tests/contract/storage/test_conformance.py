@@ -66,7 +66,7 @@ def test_what_is_written_is_read_listed_and_removed(place: Place, tmp_path: Path
     assert abs((storage.modified_at(path) or 0) - time.time()) < 10**6 or place.scheme == "gs"
     (listed,) = (item for item in storage.list_objects(place.url) if item.path == path)
     assert listed[:3] == found[:3]
-    assert storage.list_files(f"{place.url}/deep/") == ["b.bin", "er/a.bin"]
+    assert storage.list_files(f"{place.url}/deep//") == ["b.bin", "er/a.bin"]
     assert storage.list_files(f"{place.url}/none") == []
     storage.remove(path)
     storage.remove(path)  # is already gone
