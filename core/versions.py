@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -268,8 +267,7 @@ def located(path: str) -> str:
     output, version = split_version(path)
     if version:
         return _version_located(path, output, version)
-    remote = storage.is_remote(path)
-    may_hold = storage.knows_conditions(path) and not glob.has_magic(path) if remote else os.path.isdir(path)
+    may_hold = storage.knows_conditions(path) if storage.is_remote(path) else os.path.isdir(path)
     if not may_hold or version_name(path) != path or _is_dataset(path):
         return path
     return follow(path) or path

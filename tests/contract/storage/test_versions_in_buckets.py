@@ -54,6 +54,8 @@ def test_versions_can_be_read(out: str, small_local: Path) -> None:
     assert len(records) == 12 and records.directory == f"{out}/versions/{V3}"
     with pytest.raises(UsageError, match="has no version"):
         located(f"{out}@{V4}")
+    make_versions(odd := f"{out}/[a]?*", small_local)  # which looks like a pattern
+    assert located(odd) == f"{odd}/versions/{V3}" and located(f"{odd}.tfrecord") == f"{odd}.tfrecord"
 
 
 @pytest.mark.slow
