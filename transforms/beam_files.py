@@ -9,9 +9,11 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
 from shardwright.core.storage.faults import Fault
+from shardwright.core.storage.local import unfinished
 from shardwright.core.storage.store import ListedPage, ObjectTooLarge, RemoteStore, StoredObject
 from shardwright.schemas.errors import EngineError, ShardwrightError, words_of
 from shardwright.schemas.image_ref import printable
@@ -82,7 +84,7 @@ class BeamStore(RemoteStore):
 
     def upload(self, file: IO[bytes], path: str) -> None:
         """Writes an open file; if the storage has directories, under another name until it is finished."""
-        place = path + ".tmp" if self._make_folder(path) else path
+        place = unfinished(path) if self._make_folder(path) else path
         file.seek(0)
         with self.client().create(place, compression_type="uncompressed") as target:
             shutil.copyfileobj(file, target)
@@ -96,12 +98,14 @@ class BeamStore(RemoteStore):
         if not filesystem.has_dirs():
             return False
         if not filesystem.exists(folder):
-            filesystem.mkdirs(folder)
+            with contextlib.suppress(BeamIOError):  # another worker was faster; else the next request fails
+                filesystem.mkdirs(folder)
         return True
 
     def copy(self, source: str, target: str) -> bool:
         """Copies a file, on the servers if possible."""
-        self._make_folder(target)
+        if self._make_folder(target):
+            self.delete(target)  # HDFS replaces no file
         self.client().copy([source], [target])
         return True
 

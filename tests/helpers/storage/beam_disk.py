@@ -23,7 +23,12 @@ class DiskFileSystem(LocalFileSystem):  # type: ignore[misc]
         return path.removeprefix(f"{self.scheme()}://")
 
     def create(self, path: str, *named: Any) -> Any:
+        self._refuse_existing(path)
         return super().create(self._local(path), *named)
+
+    def _refuse_existing(self, path: str) -> None:
+        if self.has_dirs() and self.exists(path):
+            raise BeamIOError(f"Path already exists: {path}")
 
     def _path_open(self, path: str, *named: Any) -> Any:
         if "open" in self.failing:
@@ -52,6 +57,7 @@ class DiskFileSystem(LocalFileSystem):  # type: ignore[misc]
         super().rename(list(map(self._local, sources)), list(map(self._local, targets)))
 
     def copy(self, sources: list[str], targets: list[str]) -> None:
+        self._refuse_existing(targets[0])
         super().copy(list(map(self._local, sources)), list(map(self._local, targets)))
 
     def delete(self, paths: list[str]) -> None:
