@@ -7,6 +7,7 @@ import hashlib
 import os
 import pickle
 import platform
+import re
 import sys
 import tempfile
 import uuid
@@ -39,6 +40,7 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, parse_class_names
 from shardwright.schemas.layouts import FeatureRole, Needs
+from shardwright.schemas.log_lines import without_secrets
 from shardwright.schemas.plan import Plan
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ _PACKAGES = ("schemas", "core", "transforms", "pipelines")
 _LISTING_PACKAGES = ("numpy", "pyarrow")
 #: Settings of the listing that `dataset.json` does not store, because they name places. `run.json` has them.
 UNSTORED = ("image_root", "mask_dir", "keep_labels", "include", "exclude")
+#: Options whose values are passwords.
+_SECRET = re.compile("--(s3.secret.access.key|s3.session.token|azure.connection.string)")
 #: Key of `run.json`: the first class number, if the source numbers the names of `--class_names`.
 FIRST_NUMBER = "class_names_from"
 #: Key of `run.json` that is set if nothing outside of the input was read.
@@ -377,9 +381,21 @@ def launch_facts(beam_options: Any) -> dict[str, Any]:
     from apache_beam.options.pipeline_options import StandardOptions
 
     return {
-        "command": [printable(argument) for argument in sys.argv],
+        "command": [*_without_secrets(sys.argv)],
         "runner": beam_options.view_as(StandardOptions).runner,
     }
+
+
+def _without_secrets(words: Sequence[str]) -> Iterator[str]:
+    """Yields the words of a command line without passwords, because datasets are passed on."""
+    for before, word in zip(("", *words), words):
+        name, equals, _ = word.partition("=")
+        if _SECRET.fullmatch(before):
+            yield "..."
+        elif equals and _SECRET.fullmatch(name):
+            yield f"{name}=..."
+        else:
+            yield without_secrets(printable(word))
 
 
 def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from shardwright.core.concurrency.workers import job_options, values_of
 from shardwright.pipelines import cli, log, options
 from shardwright.pipelines.command import BeamOptions, Command, Outcome
 from shardwright.pipelines.log import forgiving_streams, print_result
+from shardwright.pipelines.prepare import launch_facts
 from shardwright.pipelines.run import as_shardwright_error
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas import __version__
@@ -460,6 +461,18 @@ def test_piped_output_is_never_wrapped() -> None:
     assert sum(words in line for line in lines) == 2
     assert all(len(line) < len(words) + 40 for line in lines)  # and nothing is padded to a width
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_dataset_states_no_password_of_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = (
+        "--s3-session-token",
+        "s3cr3t",
+        "--azure_connection_string=AccountKey=s3cr3t",
+        "https://h/?s3cr3t",
+    )
+    monkeypatch.setattr(sys, "argv", ["convert", *secrets, "last"])
+    command = launch_facts(PipelineOptions())["command"]
+    assert "s3cr3t" not in str(command) and len(command) == len(sys.argv) and command[-1] == "last"
 
 
 NO_LIST = "disable_logging_submission_environment"
