@@ -23,6 +23,7 @@ from shardwright.core.storage.object_store import (
     variable,
 )
 from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
 
 #: Setting of obstore -> its name in the files of Amazon's tools.
 _OF_PROFILE = {
@@ -107,6 +108,11 @@ def _credentials(profile: Mapping[str, str]) -> dict[str, Any]:
     if any(name in profile for name in _LOGINS):
         export = ["aws", "configure", "export-credentials", "--format", "process"]
         return {"credential_provider": _PrintedCredentials([*export, "--profile", profile["name"]])}
+    if profile.keys() == {"name"} and variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+        raise EngineError(
+            f"There is no profile {printable(profile['name'])} for s3:// in ~/.aws/credentials or "
+            "~/.aws/config; correct AWS_PROFILE."
+        )
     return {}
 
 

@@ -259,4 +259,14 @@ class RemoteStore(Store):
 
     def run(self, doing: str, path: str, send: Callable[[], Result]) -> Result:
         """Calls a function that sends requests until it succeeds, within one deadline."""
-        return retried(self._contact, path, send, partial(self.fault, doing, path))
+        return retried(self._contact, path, send, partial(self._explained, doing, path))
+
+    def _explained(self, doing: str, path: str, error: Exception) -> Fault | None:
+        """Returns what `fault` does. After a refusal, the next request makes a new client.
+
+        By then, a notebook may have other credentials, as after `aws configure`.
+        """
+        fault = self.fault(doing, path, error)
+        if fault is not None and not fault.retries and isinstance(fault.error, EngineError):
+            self._client_key = ()
+        return fault

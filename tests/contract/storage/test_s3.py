@@ -44,6 +44,21 @@ def test_missing_credentials_are_reported(
     options = ("--s3_endpoint_url=http://127.0.0.1:9", "--s3_region_name=us-east-1")
     done = run(capfd, "plan", "--input", "s3://bucket/small", *options)
     assert "there are no valid credentials for S3; run `aws configure`" in sentence_of(done, 3)
+    monkeypatch.setenv("AWS_PROFILE", "pord")
+    done = run(capfd, "plan", "--input", "s3://bucket/small", *options)
+    assert "There is no profile pord for s3://" in sentence_of(done, 3)
+
+
+def test_credentials_that_were_refused_are_asked_for_again(
+    serve: Imitation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal, hold = Response(b"<Error><Code>ExpiredToken</Code></Error>", 400), serve.holding(b"1")
+    with serve.serve(lambda request: hold(request) if request.number else refusal) as served:
+        with pytest.raises(EngineError, match="does not accept the credentials"):
+            storage.read_bytes("s3://b/a")
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "renewed")
+        assert storage.read_bytes("s3://b/a") == b"1"
+    assert served.requests[-1].headers["x-amz-security-token"] == "renewed"
 
 
 names = st.lists(
