@@ -20,6 +20,7 @@ import psutil
 
 from shardwright.core.concurrency.converters import current_tasks
 from shardwright.core.concurrency.watchdog import Watchdog
+from shardwright.core.concurrency.workers import RUN_FOLDER
 from shardwright.pipelines import log
 from shardwright.schemas.codes import ExitCode
 
@@ -29,7 +30,6 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FORCE_SECONDS = 4.0
 #: Seconds in which a repeated signal is ignored: `timeout` sends it to a process and then to its group.
 _REPEATED_SECONDS = 2.0
-_PREFIX = "shardwright-run-"
 
 
 def kill_children(others: Collection[psutil.Process] = ()) -> None:
@@ -148,7 +148,7 @@ def own_temporary_folder() -> Iterator[None]:
     """
     base = tempfile.gettempdir()
     folder = base
-    if threading.current_thread() is threading.main_thread() and _PREFIX not in base:
+    if threading.current_thread() is threading.main_thread() and RUN_FOLDER not in base:
         with contextlib.suppress(OSError):
             folder = _folder_in(base, os.getpid())
     before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
@@ -175,7 +175,7 @@ def _folder_in(base: str, pid: int) -> str:
       OSError: The folder cannot be created or locked.
     """
     with os.scandir(base) as entries:
-        others = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+        others = [entry.path for entry in entries if entry.name.startswith(RUN_FOLDER)]
     for other in others:
         with contextlib.suppress(OSError):
             descriptor = os.open(other, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -184,7 +184,7 @@ def _folder_in(base: str, pid: int) -> str:
                 shutil.rmtree(other, ignore_errors=True)
             finally:
                 os.close(descriptor)
-    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=base)
+    folder = tempfile.mkdtemp(prefix=RUN_FOLDER, dir=base)
 
     def remove() -> None:
         if os.getpid() == pid:  # not a fork

@@ -13,6 +13,8 @@ from typing import Any
 
 #: Values of `--pool`.
 THREADS, PROCESSES = POOLS = "threads", "processes"
+#: Beginning of the name of a process's own folder for temporary files, which is removed when it ends.
+RUN_FOLDER = "shardwright-run-"
 #: Numbers of the parameters of mallopt(3), and bytes of a block that is given back at once.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _LARGE_BLOCK = -1, -3, 1 << 22
 _CGROUP = Path("/sys/fs/cgroup")

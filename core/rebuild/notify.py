@@ -29,6 +29,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shardwright.core import storage
+from shardwright.core.concurrency.workers import RUN_FOLDER
 from shardwright.core.dataset_files import dataset_name
 from shardwright.core.rebuild.begin import warned
 from shardwright.schemas import __version__
@@ -97,7 +98,7 @@ def _run(command: Sequence[str], facts: Mapping[str, Any]) -> str:
             document.seek(0)
             process = subprocess.Popen(
                 command, stdin=document, stdout=subprocess.DEVNULL, stderr=errors,
-                env={**os.environ, **_variables(facts)}, start_new_session=True,
+                env={**os.environ, **_temporary_folder(), **_variables(facts)}, start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
@@ -119,6 +120,12 @@ def _run(command: Sequence[str], facts: Mapping[str, Any]) -> str:
     ended = f"exit status {status}" if status > 0 else f"signal {-status}"
     words = f": {one_line(lines[-1])[:_MAX_ERROR_CHARACTERS]}" if lines else ""
     return f"{hook_name} failed with {ended}{words}; run it by hand with the JSON of a run on stdin."
+
+
+def _temporary_folder() -> dict[str, str]:
+    """Returns the variable for a folder that is still there for what a command leaves running."""
+    folder, name = os.path.split(os.environ.get("TMPDIR", ""))
+    return {"TMPDIR": folder} if name.startswith(RUN_FOLDER) else {}
 
 
 def _variables(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -19,6 +19,7 @@ import psutil
 import pytest
 from helpers.storage.scripted import Answers, Response, serving
 
+from shardwright.core.concurrency.workers import RUN_FOLDER
 from shardwright.core.rebuild import notify
 from shardwright.core.rebuild.notify import run_hooks
 from shardwright.schemas.configuration.job import Hook
@@ -76,10 +77,13 @@ def post(server: Server, path: str, event: str = "refused") -> list[str]:
     return run_hooks((Hook(webhook=server.url + path),), event, FACTS)
 
 
-def test_a_command_gets_the_facts_by_stdin_and_environment(tmp_path: Path) -> None:
+def test_a_command_gets_the_facts_by_stdin_and_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", f"{tmp_path}/{RUN_FOLDER}x")  # goes with this process
     script = """
 import json, os, sys
-told = {key: value for key, value in os.environ.items() if key.startswith("SHARDWRIGHT_")}
+told = {key: value for key, value in os.environ.items() if key.startswith(("SHARDWRIGHT_", "TMPDIR"))}
 json.dump([json.load(sys.stdin), told, sys.argv[2:]], open(sys.argv[1], "w"))
 """
     facts = {**FACTS, "bad": float("nan"), "nul": "a\0b", "work": {"shards": 3}, "long": "é" * 100_000}
@@ -92,7 +96,7 @@ json.dump([json.load(sys.stdin), told, sys.argv[2:]], open(sys.argv[1], "w"))
     )
     assert environment["SHARDWRIGHT_EVENT"] == "refused" and environment["SHARDWRIGHT_N"] == "7"
     assert environment["SHARDWRIGHT_OUTPUT"] == "gs://b/pets" and environment["SHARDWRIGHT_NUL"] == "ab"
-    assert environment["SHARDWRIGHT_VERSION"] == "20261121T020000Z"
+    assert environment["SHARDWRIGHT_VERSION"] == "20261121T020000Z" and environment["TMPDIR"] == str(tmp_path)
     assert environment["SHARDWRIGHT_MESSAGE"] == "Two classes <vanished>."
     assert 0 < len(environment["SHARDWRIGHT_LONG"]) <= 15_000 and "SHARDWRIGHT_WORK" not in environment
 
