@@ -53,7 +53,7 @@ for setting in "$@"; do
   if [[ "$setting" == --job=* ]]; then
     command=rebuild
   fi
-  if [[ ! "$setting" =~ ^--[a-z_]+= ]]; then
+  if [[ ! "$setting" =~ ^--[a-z0-9_]+= ]]; then
     echo "launch.sh: $setting is not a setting; write --name=value (--overwrite=true)" >&2
     exit 2
   fi

@@ -193,7 +193,7 @@ def test_a_job_file_launches_a_rebuild(run: Run) -> None:
     job = "--job=gs://b/jobs/pets.yaml"
     done = run("launch.sh", "container", job, IMAGE="x/y:1", **PLACES)
     assert done.stdout.startswith(f"shardwright [rebuild] [{job}] [--runner=DataflowRunner]"), done.stderr
-    done = run("launch.sh", "package", "--job_title=x", **PLACES)
+    done = run("launch.sh", "package", "--job_title=x", "--s3_region_name=eu", **PLACES)
     assert done.stdout.startswith("shardwright [convert]"), "only --job itself counts"
     done = run("launch.sh", "template", job, TEMPLATE="gs://b/t.json", **PLACES)
     assert f"[--parameters] [^:::^{job[2:]}]" in done.stdout
