@@ -97,6 +97,8 @@ _OPTION = re.compile(r"(?P<unknown>Unknown option )?--(?P<name>\w+)")
 _EVENT_KEYS = tuple(Hooks.model_fields)
 _HOOK_KEYS = tuple(HookBlock.model_fields)
 _SHELL = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>&1"})
+#: The option of Beam whose value may be the word `false`. With others, it leaves out a switch.
+_VERIFY = "s3_verify"
 _OPTION_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 
@@ -509,7 +511,7 @@ def read_beam(section: Any) -> tuple[str, ...]:
         if isinstance(value, list) and not all(isinstance(item, str) for item in value):
             raise WrongValue(f"{key}: write a list of values, such as [one, two]", "runner", key)
         switch = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else None
-        options[name] = value if switch is None else switch
+        options[name] = value if switch is None or name == _VERIFY else switch
     if not options:
         return ()
     from apache_beam.options.pipeline_options import PipelineOptions

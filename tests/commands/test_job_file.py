@@ -62,6 +62,7 @@ runner:
   use_public_ips: false
   region: no
   experiments: [a, "b=${TOKEN}"]
+  s3_verify: false
 bounds: {TOO_MANY_SCANS: 500}
 """
 ENVIRON = {"TOKEN": "s3cret", "WORDS": "two words; rm $HOME"}
@@ -107,6 +108,7 @@ def test_a_complete_file_is_read(tmp_path: Path) -> None:
         beam=(
             "--runner=DataflowRunner", "--num_workers=010", "--streaming", "--no_save_main_session",
             "--no_use_public_ips", "--region=no", "--experiments=a", "--experiments=b=s3cret",
+            "--s3_verify=false",
         ),
         path=str(tmp_path / "job.yaml"),
     )  # fmt: skip
