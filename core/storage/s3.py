@@ -101,7 +101,7 @@ def _profile() -> dict[str, str]:
 def _credentials(profile: Mapping[str, str]) -> dict[str, Any]:
     """Returns obstore's settings for the credentials of a profile; empty if it has none."""
     keys = {key: profile[name] for key, name in _OF_PROFILE.items() if name in profile}
-    if keys:
+    if keys and "role_arn" not in profile:  # else they only belong to an account that may assume the role
         return keys
     if "credential_process" in profile:
         return {"credential_provider": _PrintedCredentials(shlex.split(profile["credential_process"]))}

@@ -186,7 +186,7 @@ PRINTED = {"Version": 1, "AccessKeyId": "A%", "SecretAccessKey": "s", "SessionTo
 PROGRAM = "#!/bin/sh\necho called >> {log}\ncat {printed}\n"
 
 
-@pytest.mark.parametrize("kind", ["keys", "credential_process", "sso"])
+@pytest.mark.parametrize("kind", ["keys", "credential_process", "sso", "role"])
 def test_credentials_come_from_a_profile(
     serve: Imitation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
@@ -199,6 +199,7 @@ def test_credentials_come_from_a_profile(
         "keys": "aws_access_key_id = A%\naws_secret_access_key = s\n",
         "credential_process": f"credential_process = {program} --with 'a space'\n",
         "sso": "sso_session = mine\n",
+        "role": "aws_access_key_id = B\naws_secret_access_key = s\nsource_profile = p\nrole_arn = r\n",
     }
     (tmp_path / "credentials").write_text("[p]\n" + lines[kind])
     (tmp_path / "config").write_text("[profile p]\nregion = eu-west-3\n[default]\nregion = other\n")
