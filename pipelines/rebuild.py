@@ -185,7 +185,7 @@ def rebuild(
     """
     started = time.time()
     extra = given_options(beam_options)
-    if extra != []:  # the job file may be in a bucket
+    if extra != [] and storage.is_remote(os.fspath(job)):
         as_beam_options(beam_options)
     job_file = read_job(os.fspath(job), values) if job else job_of(values)
     arguments = None if extra is None else [*job_file.beam, *extra]
