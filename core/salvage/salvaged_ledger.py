@@ -246,12 +246,14 @@ def reconcile(
         index = frames  # as they were written, also those of equal images
     is_placed = ledger is not None or index is not None
     written = list(index or [Frame(0, 0)] * records)
+    keys = [item.key for item in written]
     if ledger is not None:
+        entries = [entry for entry in ledger if entry.outcome == Outcome.WRITTEN]
         written = [
             Frame(entry.offset or 0, entry.length or 0, entry.name_in_record, entry.sha256)
-            for entry in ledger
-            if entry.outcome == Outcome.WRITTEN
+            for entry in entries
         ]
+        keys = [entry.key for entry in entries]
     numbers: list[int | Match] = list(range(len(frames)))
     if not (is_placed and intact and len(frames) == len(written)):
         # Version 0.1 stored the key where the ledger has a file name.
@@ -276,7 +278,7 @@ def reconcile(
     salvaged.kept = [i for _, i in kept]
     for number, problem in sorted(problems.items()):
         item = written[number]
-        salvaged.lost.append(LostRecord(item.key, file, number, item.offset, item.length, *problem))
+        salvaged.lost.append(LostRecord(keys[number], file, number, item.offset, item.length, *problem))
     if belong or not is_placed:  # it is not known which records these are, and so not which records are lost
         bad = [i for i in belong if content.records[i].problem]
         one_each = not is_placed and len(content.records) + len(content.damages) == len(written)

@@ -35,9 +35,7 @@ from shardwright.core.validation.record import CheckedRecord, RecordChecker, aft
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry, LedgerLines, ShardHeader, ShardResult, load_index, load_ledger
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
@@ -217,39 +215,31 @@ def _read(file: IO[bytes], fault: str | None, schema: RecordSchema, decode: bool
 
     checker = RecordChecker(schema, decode, picture=True)
     reader = RecordChecker(schema, decode=False)
-    records: Iterable[FoundRecord] = map(partial(_check, checker, schema), sound())
+    records: Iterable[FoundRecord] = map(partial(_check, checker), sound())
     if decode:
         records = current_converters().map(
-            partial(_check, checker, schema),
+            partial(_check, checker),
             sound(),
             weigh=lambda record: len(record.data),
-            crashed=lambda record, how: _combine(record, after_crash(reader.check(record.data), how), schema),
+            crashed=lambda record, how: _combine(record, after_crash(reader.check(record.data), how)),
         )
     return Content(list(records), damages, os.fstat(file.fileno()).st_size)
 
 
-def _check(checker: RecordChecker, schema: RecordSchema, record: Record) -> FoundRecord:
+def _check(checker: RecordChecker, record: Record) -> FoundRecord:
     with UNDERWAY.working_on(f"the record at byte {record.offset}", "check"):
-        return _combine(record, checker.check(record.data), schema)
+        return _combine(record, checker.check(record.data))
 
 
-def _combine(record: Record, checked: CheckedRecord, schema: RecordSchema) -> FoundRecord:
+def _combine(record: Record, checked: CheckedRecord) -> FoundRecord:
     frame = Frame(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
-    problem = checked.problems[0] if checked.problems else None
+    # Other problems do not make a record of unknown origin useless.
+    unusable = (problem for problem in checked.problems if problem[0] in _UNUSABLE)
+    problem = next(unusable, checked.problems[0] if checked.problems else None)
     picture = checked.picture
-    label = _label(record.data, schema, picture.labels) if picture and not problem else ""
+    label = LABEL_SEPARATOR.join(checked.classes or ()) if not problem else ""
     file_name = "" if checked.key is not None else checked.basename or ""
     return FoundRecord(frame, problem, label, picture.format if picture else "", checked.dtype, file_name)
-
-
-def _label(data: bytes, schema: RecordSchema, labels: Sequence[str]) -> str:
-    """Returns the classes of a record as a ledger writes them: the image's, or else those of its objects."""
-    objects = schema.spec(FeatureRole.OBJECT_TEXT)
-    if not labels and objects:
-        feature = parse_example(data).get(objects.name)
-        values = feature.values if feature else ()
-        labels = sorted({v.decode("utf-8", "replace") for v in values if isinstance(v, bytes)})
-    return LABEL_SEPARATOR.join(labels)
 
 
 @contextmanager

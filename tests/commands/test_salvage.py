@@ -18,11 +18,13 @@ from helpers.trees import put_files
 from shardwright.core import storage
 from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, Lease
-from shardwright.core.records.framing import FRAME_BYTES
+from shardwright.core.records.framing import FRAME_BYTES, DamagedRange
+from shardwright.core.salvage.salvaged_ledger import Content, reconcile
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.salvage import SalvageResult, print_salvage_summary, salvage
+from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.ledger import Entry, load_ledger
 
@@ -137,7 +139,7 @@ def test_records_whose_keys_are_lost_are_not_out_of_order(tmp_path: Path) -> Non
     length = len(data) // 40
     pieces = (data[begin * length : end * length] for begin, end in ((0, 20), (21, 30), (31, 40)))
     shard.write_bytes((b"junk" * 300).join(pieces))
-    result = salvage(out, str(tmp_path / "saved"))
+    result = salvage(out, str(tmp_path / "saved"), fast=True)
     keys = [entry.key for entry in _entries(Path(result.path), "_shards/train-00000-of-00001.jsonl.gz")]
     assert len(keys) == 38 and 0 < keys.count("") < 20
     assert not findings_of(result.path)
@@ -247,6 +249,13 @@ def test_without_a_ledger_records_are_identified_by_their_content(
     assert result.outcome["unnamed"] == 1
 
 
+def test_a_lost_record_is_named_by_its_key_even_if_it_stores_another_name() -> None:
+    entry = Entry("x.tfrecord!a.jpg", "written", offset=0, length=20, file_name="a.jpg")
+    damage = DamagedRange(0, 0, 20, FindingCode.DATA_CRC, "")
+    found = reconcile("file", "uri", Content([], [damage], 20), [entry], None, 1, False)
+    assert [item.key for item in (*found.lost, *found.entries)] == [entry.key] * 2
+
+
 def test_without_a_ledger_records_keep_the_file_names_that_they_store(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", 8)
     made = convert(input=str(tree), output=str(tmp_path / "made"), layout="imagenet", shards=2)
@@ -318,6 +327,11 @@ def test_foreign_files_keep_their_names_and_sound_records(copied: Path, tmp_path
     for item in copied.glob("train*.tfrecord"):
         shutil.copy(item, files / item.name)
     whole = read_shard(files / SHARD)
+    _reframe(
+        files / SHARD,
+        2,
+        lambda data: data.replace(b"\xff\xd8\xff", b"\0\0\0").replace(b"/height", b"/heigHt"),
+    )
     flip(files / SHARD, len(whole[0]) + FRAME_BYTES + 20)
     packed = gzip.compress((files / SHARD).read_bytes())
     (files / "packed.tfrecord.gz").write_bytes(packed)
@@ -327,12 +341,12 @@ def test_foreign_files_keep_their_names_and_sound_records(copied: Path, tmp_path
     assert sorted(item.name for item in saved.iterdir()) == sorted(
         [*(item.name for item in files.iterdir()), "lost.jsonl"]
     )
-    assert read_shard(saved / SHARD) == whole[:1] + whole[2:]
+    assert read_shard(saved / SHARD) == whole[:1] + whole[3:]
     plain = gzip.decompress((saved / "packed.tfrecord.gz").read_bytes())
     assert plain == (saved / SHARD).read_bytes()
     assert [(line["shard"], line["code"]) for line in _lines(saved / "lost.jsonl")] == [
-        ("packed.tfrecord.gz", "DATA_CRC"), (SHARD, "DATA_CRC"),
-    ]  # fmt: skip
+        (file, code) for file in ("packed.tfrecord.gz", SHARD) for code in ("DATA_CRC", "UNDECODABLE")
+    ]
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
