@@ -320,9 +320,10 @@ def hashes_of_sparse_splits(
 def fill_shards(forecast: Forecast, packed: Iterable[tuple[str, bytes]]) -> Forecast:
     """Adds to a forecast the images that fill shards that would be empty."""
     hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
-    for split, data in packed:
-        hashes[split].frombytes(data)
     shards = forecast.plan.shards
+    for split, data in packed:
+        if len(hashes[split]) < NEVER_EMPTY * shards[split]:  # of more images, none moves
+            hashes[split].frombytes(data)
     moved = {split: fill_empty_shards(values, shards[split]) for split, values in hashes.items()}
     return replace(forecast, moved={split: moves for split, moves in moved.items() if moves})
 

@@ -167,13 +167,16 @@ class Comparison:
 
     @property
     def images(self) -> dict[str, int]:
-        """Number of images in each split, including bad ones; empty if a limit or a hook changed it.
+        """Number of images in each split, including bad ones; empty if a limit changed it.
 
-        Then the images of the shards that would be empty are not known: they are matched by key.
+        Then the images of the shards that would be empty are not known: they are matched by key. If a hook
+        changed it, it is 0, so that the images of all splits are counted.
         """
         ledger = self.dataset.ledger
-        if ledger.get("reasons", {}).get(Outcome.FILTERED, {}).get(FilterReason.LIMIT) or self.settings.map:
+        if ledger.get("reasons", {}).get(Outcome.FILTERED, {}).get(FilterReason.LIMIT):
             return {}
+        if self.settings.map:
+            return dict.fromkeys(self.dataset.splits, 0)
         return {
             split: sum(counts.get(outcome, 0) for outcome in (Outcome.WRITTEN, Outcome.QUARANTINED))
             for split, counts in ledger.get("splits", {}).items()
@@ -193,6 +196,7 @@ class Comparison:
             self.dataset.first_label,
             same and self.same_machine,
             bool(self.settings.strip_metadata),
+            bool(self.settings.map),
         )
 
     def recipe(self) -> ShardRecipe:
@@ -360,7 +364,8 @@ def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
         by_key = {image.entry.key: image for image in (state, *state.more)}
         for item in items:
             gone = Converted(Entry(item.key, Outcome.FILTERED, reason=FilterReason.DROPPED_BY_MAP))
-            yield truth_of(by_key.get(item.key, gone if state.entry.source_key else state))
+            known = item.entry is not None and state.entry.source_key
+            yield truth_of(by_key.get(item.key, gone if known else state))
 
 
 def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftover]:
@@ -453,7 +458,7 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
 def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover:
     """Returns a record whose image is not where the plan places it."""
     entry = work.entries.get(key)
-    digest, label = (entry.sha256, entry.label) if entry else ("", "")
+    digest, label, source_key = (entry.sha256, entry.label, entry.source_key) if entry else ("", "", "")
     with contextlib.suppress(ValueError):
         parsed = ParsedRecord.of(record_data(file, row), work.facts)
         digest = parsed.sha256 or digest
@@ -462,7 +467,8 @@ def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover
     where = "the source no longer has such an image" if key else "no image of the source converts to it"
     code = FindingCode.SOURCE_MISSING
     finding = Finding(code, where, work.name, row.number, row.offset, key or None)
-    return Leftover(True, finding, digest, label, work.place[0])
+    # --map may have changed the class.
+    return Leftover(True, finding, digest, "" if source_key else label, work.place[0], source_key=source_key)
 
 
 #: (what, bucket), packed leftovers.
@@ -480,6 +486,7 @@ class Leftover(NamedTuple):
       label: Class names, as in an `ImageRef`.
       split: Split of the record, or planned split of the image.
       given_split: Whether the source itself names the split.
+      source_key: Key of the image of which `--map` made the record. Empty if it has the record's own key.
     """
 
     is_record: bool
@@ -488,10 +495,11 @@ class Leftover(NamedTuple):
     label: str
     split: str
     given_split: bool = False
+    source_key: str = ""
 
     def name(self, what: str) -> str:
         """Returns the value that equal leftovers share, `KEY` or `SOURCE`; empty if it is not known."""
-        return (self.finding.key if what == KEY else self.sha256) or ""
+        return (self.source_key or self.finding.key if what == KEY else self.sha256) or ""
 
 
 def bucket_leftovers(leftovers: Iterable[Leftover], what: str, buckets: int) -> Iterator[Packed]:
@@ -521,6 +529,10 @@ def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | 
 
 def _meet(images: list[Leftover], records: list[Leftover], what: str) -> Iterator[Finding | Leftover]:
     """Pairs equal leftovers, those of one class first."""
+    if what == KEY and images and records and records[0].source_key:  # made of one image
+        for record in records:
+            yield from _moved(record, images[0])
+        return
     by_label: defaultdict[str, list[Leftover]] = defaultdict(list)
     for image in sorted(images, key=_order, reverse=True):
         by_label[image.label].append(image)

@@ -64,6 +64,7 @@ class ComparisonSettings:
       first_label: Id of the first class.
       same_software: Whether an image converted here must give exactly the bytes of its record.
       stripped: Whether kept originals lost their metadata.
+      mapped: Whether `--map` may have changed the classes.
     """
 
     features: tuple[FeatureSpec, ...]
@@ -71,6 +72,7 @@ class ComparisonSettings:
     first_label: int
     same_software: bool
     stripped: bool
+    mapped: bool = False
 
 
 class ExpectedRecord(NamedTuple):
@@ -201,7 +203,7 @@ def _wrong_label(
 ) -> str:
     """Returns how the classes of an image differ from the source's; empty if they do not."""
     mine = parsed.names(facts)
-    if mine is None:
+    if mine is None or (expected is None and facts.mapped):
         return ""
     if expected is None:  # a record cannot have the id of a class that the dataset does not know
         wrong = mine != tuple(name for name in ref.labels if name in facts.labels)

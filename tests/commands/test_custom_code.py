@@ -118,7 +118,7 @@ def test_several_images_of_one_source(photos: Path, tmp_path: Path) -> None:
     )
     made = convert(
         input=photos, output=tmp_path / "out", map="hooks_of_test:halves", image_format="png",
-        extra_columns="half:int64[]", class_names=names, splits="train=0.5,test=0.5", verify="full",
+        extra_columns="half:int64[]", class_names=names, splits="train=0.5,test=0.5", verify="full", shards=4,
     )  # fmt: skip
     assert made.dataset.ledger["listed"] == made.dataset.ledger["written"] == 20
     found = by_key(made.path)
@@ -138,7 +138,11 @@ def test_several_images_of_one_source(photos: Path, tmp_path: Path) -> None:
             assert lines[f"{key}#{side}"]["source_key"] == key
             text = features["image/class/text"].bytes_list.value[0].decode()
             assert text == f"{path.parent.name} {side}"
-    assert not validate(made.path, against=str(photos)).findings
+    for mode in ("full", "fast"):
+        assert not validate(made.path, mode=mode, against=str(photos)).findings
+    shutil.copy(PHOTOS / "birds" / "owl.jpg", photos / "birds" / "added.jpg")  # others fill empty shards then
+    (missing,) = validate(made.path, against=str(photos)).findings
+    assert (missing.code, missing.key) == ("RECORD_MISSING", "birds/added.jpg")
 
 
 def test_a_rebuild_copies_what_hooks_made(photos: Path, tmp_path: Path) -> None:
