@@ -213,6 +213,7 @@ class RecordChecker:
             only_text(values, role)
             for role in (FeatureRole.KEY, FeatureRole.FILE_BASENAME, FeatureRole.SOURCE_SHA256)
         )
+        sha256 = sha256 or None  # other writers may leave it empty
         if schema.own and None not in (key, basename) and (key or "").rpartition("/")[2] != basename:
             message = f"its file name is {basename!r}, but its key ends differently"
             problems.append((FindingCode.WRONG_VALUE, message))
@@ -271,8 +272,6 @@ class RecordChecker:
         """Returns the description of an image, without its place; None if it could not be decoded."""
         if seen.image is None:
             return None
-        if labels is None:
-            labels = tuple(map(str, integers(values, FeatureRole.LABEL)))
         quality = None
         if self.look and seen.samples is not None:
             quality = measure_stored_samples(seen.image, seen.samples)
@@ -280,7 +279,7 @@ class RecordChecker:
             quality = measure_quality(seen.image)
         return Picture(
             "", 0, 0, None, "",
-            labels=labels,
+            labels=labels or (),
             bytes=len(encoded),
             format=seen.format,
             width=seen.size[0],

@@ -205,14 +205,16 @@ def test_objects_of_foreign_records_are_recognized_by_names() -> None:
     assert [code.value for code, _ in checker.check(bad).problems] == ["BOX_ORDER"]
 
 
-def test_features_with_a_known_name_but_another_type_are_ignored() -> None:
+def test_features_with_a_known_name_but_another_type_or_no_value_are_ignored() -> None:
     odd = {
         "image/object/class/label": Feature(FeatureType.BYTES, [b"1"]),
-        "x": Feature(FeatureType.INT64, [1]),
+        "image/key/sha256": Feature(FeatureType.BYTES, [b""]),  # others do not compute it
+        "image/encoded": Feature(FeatureType.BYTES, PICTURE["image/encoded"]),
     }
     schema = infer_schema([encode_example(odd)])
     assert schema.spec(FeatureRole.OBJECT_LABEL) is None
-    assert not RecordChecker(schema, decode=True).check(encode_example(odd)).problems
+    checked = RecordChecker(schema, decode=True).check(encode_example(odd))
+    assert not checked.problems and len(checked.source or "") == 64
 
 
 def test_tensorflow_reads_the_masks_that_pass() -> None:
