@@ -51,7 +51,7 @@ from shardwright.pipelines.results import print_findings, print_statistics, refu
 from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, one_line
 from shardwright.schemas.codes import QUALITY, CheckDepth, FindingCode, Severity
-from shardwright.schemas.configuration.gates import Expectations, JobGates, parse_gates
+from shardwright.schemas.configuration.gates import OF_DATASET, Expectations, JobGates, parse_gates
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_from
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML, RUN_JSON, WORK_DIR, Dataset
 from shardwright.schemas.drift import Previous
@@ -355,7 +355,7 @@ def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Targe
     asking += [f"--warn_on {code}" for code in gates.warn_on if code in QUALITY]
     counted = target.directory is not None
     asking += [f"--expect {name}" for name in expectations.measured_names(counted)]
-    for name in ("min_images_per_split", "max_bad_fraction"):
+    for name in OF_DATASET:
         if name in expectations.names and not counted:
             raise UsageError(
                 f"--expect {name} needs a dataset.json, which these files do not have; leave {name} out."

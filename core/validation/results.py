@@ -246,7 +246,6 @@ def facts_of(
         return facts
     total = statistics.total()
     if dataset is None:
-        classes.update({name.decode("utf-8", "replace"): n for name, n in total.labels.most_common()})
         formats.update(_by_setting(total.pictures.formats))
         for kind, sums in total.pictures.samples.stated.items():
             dtypes[kind.dtype] += sums.images

@@ -163,10 +163,10 @@ class Expectations(Limits):
         """Returns the names of the expectations that need every image decoded.
 
         Args:
-          counted: Whether `dataset.json` counts the images of each class and format.
+          counted: Whether `dataset.json` counts the images of each format.
         """
         by_quality = any(FindingCode(code) in QUALITY for code in self.max_fraction)
-        asking = {*_OF_PICTURES, *(() if counted else _OF_CLASSES), *(["max_fraction"] if by_quality else [])}
+        asking = {*_OF_PICTURES, *(() if counted else _OF_STORED), *(["max_fraction"] if by_quality else [])}
         return tuple(name for name in self.names if name in asking)
 
 
@@ -198,9 +198,11 @@ class DatasetFacts:
 
 
 _OF_PICTURES = ("min_width", "max_width", "min_height", "max_height", "max_aspect_ratio")
-_OF_CLASSES = (
-    "min_images_per_class", "max_images_per_class", "min_classes", "max_classes",
-    "required_classes", "allowed_classes", "allowed_formats", "allowed_dtypes",
+_OF_STORED = ("allowed_formats", "allowed_dtypes")
+#: Expectations that only `dataset.json` can answer.
+OF_DATASET = (
+    "min_images_per_split", "min_images_per_class", "max_images_per_class", "min_classes", "max_classes",
+    "required_classes", "allowed_classes", "max_bad_fraction",
 )  # fmt: skip
 
 

@@ -176,5 +176,5 @@ def test_unknown_facts_miss_no_expectation() -> None:
     assert expected.measured_names() == ("min_width", "min_height", "max_aspect_ratio")
     assert Expectations(max_fraction={"DATA_CRC": 0.0}).measured_names() == ()
     assert Expectations(min_classes=2).measured_names() == ()
-    assert Expectations(min_classes=2).measured_names(counted=False) == ("min_classes",)
+    assert Expectations(allowed_formats=("png",)).measured_names(counted=False) == ("allowed_formats",)
     assert Expectations(max_fraction={"DARK": 0.0}).measured_names() == ("max_fraction",)
