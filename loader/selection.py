@@ -469,7 +469,7 @@ def _divided(
             numbers = {new: array("q") for new in shares}
             for number, entry in rows:
                 # Not the hash that made the split: its values inside one split are not uniform.
-                group = group_of(entry.key, pattern) or entry.key
+                group = group_of(entry.source, pattern) or entry.source
                 part = bisect_right(bounds, hash64(resplit.seed, "resplit", group))
                 numbers[names_in_order[part]].append(number)
             for new, indices in numbers.items():

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +25,7 @@ from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.formats import plugin_decoders
 from shardwright.core.images.map_hook import hook_versions, load_hook
 from shardwright.core.sources.source import plugin_sources
+from shardwright.loader import Records, Resplit
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
@@ -138,6 +140,8 @@ def test_several_images_of_one_source(photos: Path, tmp_path: Path) -> None:
             assert lines[f"{key}#{side}"]["source_key"] == key
             text = features["image/class/text"].bytes_list.value[0].decode()
             assert text == f"{path.parent.name} {side}"
+    part = Records(made.path, "a", resplit=Resplit("a=0.5,b=0.5", of="all"))  # without half an image
+    assert {*Counter(key.partition("#")[0] for key in part.keys).values()} == {2} and 0 < len(part) < 20
     for mode in ("full", "fast"):
         assert not validate(made.path, mode=mode, against=str(photos)).findings
     shutil.copy(PHOTOS / "birds" / "owl.jpg", photos / "birds" / "added.jpg")  # others fill empty shards then
