@@ -293,7 +293,12 @@ def _augmented(data: tf.data.Dataset, augment: Augment, seed: int) -> tf.data.Da
             num_parallel_calls=tf.data.AUTOTUNE,
         )
     seeds = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
-    return tf.data.Dataset.zip((data, seeds)).map(change, num_parallel_calls=tf.data.AUTOTUNE)
+    data = tf.data.Dataset.zip((data, seeds)).map(change, num_parallel_calls=tf.data.AUTOTUNE)
+    # By default, tf.distribute would divide the shards among the workers, and then each part once more,
+    # because it finds that seeds are not in files.
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return data.with_options(options)
 
 
 def _takes_seed(augment: Augment) -> bool:

@@ -127,6 +127,11 @@ def test_a_function_changes_pictures_after_the_cache(sound_dataset: Path) -> Non
         rows(again),
     ]
     assert first != rows(loader.load(sound_dataset, **options, seed=1))
+    from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
+
+    data = loader.load(sound_dataset, batch_size=8, augment=flip)
+    parts = [rows(_AutoShardDataset(data, 2, worker)) for worker in range(2)]
+    assert len(parts[0] + parts[1]) == data.num_examples  # as if two workers trained with tf.distribute
     as_dict = loader.load(
         sound_dataset, batch_size=4, as_dict=True, augment=lambda row: {"dark": row["image"] // 4}
     )
