@@ -109,7 +109,7 @@ class FeatureReader:
 
 
 def read_tensor(data: bytes) -> Value:
-    """Returns the array in a serialized `TensorProto`; a text without dimensions is returned as bytes.
+    """Returns the array in a serialized `TensorProto`; without dimensions, its only number or its bytes.
 
     Raises:
       ValueError: If it is not a `TensorProto`, or has a type that layouts do not support.
@@ -122,7 +122,8 @@ def read_tensor(data: bytes) -> Value:
         array[:] = tensor.content
         return array.reshape(tensor.shape)
     dtype = np.dtype(tensor.dtype).newbyteorder("<")
-    return np.frombuffer(tensor.content, dtype).astype(tensor.dtype).reshape(tensor.shape)
+    array = np.frombuffer(tensor.content, dtype).astype(tensor.dtype).reshape(tensor.shape)
+    return array[()]  # one value is a number, not an array without dimensions
 
 
 class PictureReader:

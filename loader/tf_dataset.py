@@ -227,7 +227,7 @@ def _element(
                 f"as_dict=False: records of layout {dataset.layout} have more than an image and a class; "
                 "leave it out."
             )
-    decode_mask = mask_decoder(picture, size)
+    decode_mask = mask_decoder(picture, size, dataset.keeps_unlabelled)
     index = class_index(dataset, label) if label is not None and kind != "mask" else None
     second = {"label": label, "mask": mask}.get(kind)
     parse = parser(tuple(dict.fromkeys((*picture.needed, second))) if second else dataset.features)

@@ -245,15 +245,17 @@ def _resized(image: tf.Tensor, size: Size) -> tf.Tensor:
     return tf.cond(tf.reduce_all(tf.shape(image)[:2] == size), lambda: image, resize)
 
 
-def mask_decoder(picture: Picture, size: Size | None) -> Callable[[FeatureSpec, tf.Tensor], tf.Tensor]:
+def mask_decoder(
+    picture: Picture, size: Size | None, keeps_unlabelled: bool
+) -> Callable[[FeatureSpec, tf.Tensor], tf.Tensor]:
     """Returns a function that decodes the masks among the features and leaves the others unchanged.
 
     Masks become int32 of shape (height, width, 1), where height and width are those of the picture if they
-    are known. A missing optional mask has no pixels.
+    are known. A missing mask, which is optional or of an image without a class, has no pixels.
     """
 
     def decode(spec: FeatureSpec, value: tf.Tensor) -> tf.Tensor:
-        if spec.fill not in PIXEL_MASKS or spec.encoding is Encoding.TENSOR:
+        if spec.fill not in PIXEL_MASKS:
             return value
         value = tf.reshape(value, [])
         deep = tf.strings.substr(tf.strings.join([value, " " * (_PNG_DEPTH + 1)]), _PNG_DEPTH, 1) == b"\x10"
@@ -264,9 +266,11 @@ def mask_decoder(picture: Picture, size: Size | None) -> Callable[[FeatureSpec, 
             ],
             lambda: tf.cast(tf.io.decode_png(value, 1), tf.int32),
         )
-        if size is not None and not spec.optional:
-            mask = tf.image.resize(mask, size, method="nearest")
-        mask.set_shape([None, None, 1] if spec.optional else [*picture.shape[:2], 1])
+        if size is not None:
+            resize = partial(tf.image.resize, mask, size, method="nearest")
+            mask = tf.cond(tf.size(mask) > 0, resize, lambda: mask)
+        may_be_absent = spec.optional or keeps_unlabelled
+        mask.set_shape([None, None, 1] if may_be_absent else [*picture.shape[:2], 1])
         return mask
 
     return decode

@@ -22,8 +22,8 @@ from shardwright.loader import Records, open_dataset, select
 from shardwright.loader.decode import decode_picture
 from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.example import FeatureType
-from shardwright.schemas.layouts import FeatureRole, FeatureSpec
+from shardwright.schemas.example import FeatureType, serialize_tensor
+from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.sidecars.parse_module import parse_py
 
 tf = late("tensorflow")
@@ -166,6 +166,7 @@ def test_a_shard_with_too_few_records_is_an_error(sound_dataset: Path, tmp_path:
 
 IMAGE = FeatureSpec("image", FeatureType.BYTES, (), FeatureRole.ENCODED)
 LABEL = FeatureSpec("label", FeatureType.INT64, (), FeatureRole.LABEL)
+MASK = FeatureSpec("mask", FeatureType.BYTES, (), FeatureRole.SEMANTIC_MASK)
 
 
 def png(size: tuple[int, int] = (6, 4), red: int = 0) -> bytes:
@@ -246,10 +247,16 @@ def test_several_classes_are_a_vector(tmp_path: Path) -> None:
 
 def test_a_missing_class_is_minus_one_whatever_the_first_id_is(tmp_path: Path) -> None:
     text = FeatureSpec("label", FeatureType.BYTES, (), FeatureRole.LABEL_TEXT)
-    for feature, first_label, values in ((LABEL, 1, (1, -1, 2)), (text, 0, (b"a", b"", b"b"))):
+    tensor = replace(LABEL, type=FeatureType.BYTES, encoding=Encoding.TENSOR, dtype="int64")
+    ids = (1, -1, 2)
+    tensors = [serialize_tensor([number], "int64", ()) for number in ids]
+    kinds = ((LABEL, 1, ids), (text, 0, (b"a", b"", b"b")), (tensor, 1, tensors))
+    for number, (feature, first_label, values) in enumerate(kinds):
         records = [{"image": [png()], "label": [value]} for value in values]
-        directory, _ = made(tmp_path / feature.fill, (IMAGE, feature), records, first_label=first_label)
-        assert labels_of(directory) == [Records(directory).label(i) for i in range(3)] == [0, -1, 1]
+        directory, _ = made(tmp_path / str(number), (IMAGE, feature), records, first_label=first_label)
+        _, labels = next(Records(directory).batches(3))
+        assert labels_of(directory) == np.asarray(labels).tolist() == [0, -1, 1]
+        assert isinstance(labels, np.ndarray)
 
 
 def test_synsets_give_the_class_if_texts_differ(tmp_path: Path) -> None:
@@ -281,13 +288,16 @@ def test_lists_of_objects_are_ragged_tensors(tmp_path: Path) -> None:
         loader.load(directory, as_dict=False)
 
 
-@pytest.mark.parametrize("classes", [3, 300])
-def test_masks_come_with_their_pictures(tmp_path: Path, classes: int) -> None:
+@pytest.mark.parametrize(("classes", "in_tensor"), [(3, True), (300, False)])
+def test_masks_come_with_their_pictures(tmp_path: Path, classes: int, in_tensor: bool) -> None:
     dtype = np.uint8 if classes < 256 else np.uint16
     masks = np.random.default_rng(0).integers(0, classes, (3, 20, 30)).astype(dtype)
-    features = IMAGE, FeatureSpec("mask", FeatureType.BYTES, (), FeatureRole.SEMANTIC_MASK)
-    records = [{"image": [png((30, 20))], "mask": [file_of(Image.fromarray(ids), "PNG")]} for ids in masks]
-    made(tmp_path / "out", features, records)
+    stored = [file_of(Image.fromarray(ids), "PNG") for ids in masks]
+    spec = MASK
+    if in_tensor:
+        spec = replace(MASK, encoding=Encoding.TENSOR, dtype="object")
+        stored = [serialize_tensor([data], "object", ()) for data in stored]
+    made(tmp_path / "out", (IMAGE, spec), [{"image": [png((30, 20))], "mask": [data]} for data in stored])
     found = loader.load(tmp_path / "out", as_dict=True, batch_size=None, shuffle=False)
     for row, ids in zip(found, masks, strict=True):
         assert np.array_equal(row["mask"][..., 0], ids)
@@ -298,6 +308,17 @@ def test_masks_come_with_their_pictures(tmp_path: Path, classes: int) -> None:
     )
     assert images.shape == (3, 10, 15, 3) and small.shape == (3, 10, 15, 1) and small.dtype == tf.int32
     assert set(np.unique(small)) <= set(range(classes))
+
+
+@pytest.mark.parametrize("optional", [True, False])  # missing, or empty
+def test_masks_may_have_no_pixels(tmp_path: Path, optional: bool) -> None:
+    records = [{"image": [png()], "mask": [png()]}, {"image": [png()], "mask": [b""]}]
+    if optional:
+        del records[1]["mask"]
+    made(tmp_path / "out", (IMAGE, replace(MASK, optional=optional)), records, unlabelled="keep")
+    for size in ((4, 6), (2, 3)):
+        (batch,) = loader.load(tmp_path / "out", image_size=size, as_dict=True, shuffle=False)
+        assert [mask.to_tensor().shape.as_list()[:2] for mask in batch["mask"]] == [[*size], [0, 0]]
 
 
 def _originals(photo: Path) -> dict[str, tuple[bytes, np.ndarray]]:
