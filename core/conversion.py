@@ -641,7 +641,8 @@ def fingerprint(data: bytes, name: str, settings: ConvertSettings) -> Fingerprin
     opened = open_chosen(data, name, settings)
     width, height = opened.size
     scale = next((scale for scale in _SCALES if max(width, height) >= scale * _MIN_SIDE), 1)
-    opened.reduce(scale)
+    if opened.deep is None:  # with `--channels`, all samples are read
+        opened.reduce(scale)
     working = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes())
     with transform_faults(opened.kind), working_budget().reserve(working):
         if opened.deep is not None:

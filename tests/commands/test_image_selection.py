@@ -413,11 +413,12 @@ def test_images_that_will_be_left_out_have_no_fingerprint(tmp_path: Path) -> Non
     assert seen("bad.jpg") is seen("gone.jpg") is seen("flat.png", drop="LOW_INFORMATION") is None
 
 
-def test_reduced_decoding_gives_nearly_the_same_fingerprint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("channels", [0, 3])
+def test_reduced_decoding_gives_nearly_the_same_fingerprint(tmp_path: Path, channels: int) -> None:
     path = tmp_path / "large.jpg"
     save(path, photo("birds/penguin.jpg").resize((1600, 1160)))
     save(tmp_path / "large.png", Image.open(path))
-    settings = ConvertSettings(input=("in",))
+    settings = ConvertSettings(input=("in",), channels=channels)
     reduced, whole = (
         fingerprint((tmp_path / name).read_bytes(), name, settings) for name in ("large.jpg", "large.png")
     )
