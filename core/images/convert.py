@@ -429,14 +429,14 @@ def map_image(
     working = max(math.prod(size) * _FLATTENED_BYTES * 2, opened.decoder_bytes())
     with transform_faults(opened.kind), reserve(working):
         image, decoding = decode_upright(opened, settings)
-        on_background = color.is_see_through(image)
+        on_background, stored_channels = color.is_see_through(image), channels_of(image)
         image = color.to_color(image, settings.color, settings.background_rgb)
         image.info = {}  # a color profile is applied only once
         before = _pixels_digest(image) if can_stay else b""
         for mapped in call_hook(hook, decoded_image(ref, image, frame), settings.max_pixels):
             fits = mapped.image.size == size and mapped.objects is None
             if can_stay and not mapped.suffix and _pixels_digest(mapped.image) == before:
-                yield mapped, _keep(opened, channels_of(image), frame, decoding, settings), fits
+                yield mapped, _keep(opened, stored_channels, frame, decoding, settings), fits
                 continue
             picture = color.to_color(mapped.image, settings.color, settings.background_rgb)
             geometry = _plan_geometry(picture.size, settings)

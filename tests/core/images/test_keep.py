@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 import imagecodecs
@@ -17,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin, features
 
+from shardwright.core.images.convert import map_image
 from shardwright.core.images.formats.jpeg import read_header
 from shardwright.core.images.metadata import (
     PERSON,
@@ -27,6 +29,8 @@ from shardwright.core.images.metadata import (
     private_metadata,
     strip_metadata,
 )
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import ImageRef
 
 tf = late("tensorflow")
 
@@ -99,6 +103,11 @@ def test_bytes_are_kept_if_and_only_if_nothing_has_to_change(kind: str) -> None:
         assert image.kept == (color in kept_with.split()), color
         if image.kept:
             assert image.encoded is data
+            wanted = ConvertSettings(("in",), image_format="keep", color=color)
+            [(_, mapped, _)] = map_image(
+                data, ImageRef("a", "a"), lambda item: item.image, wanted, nullcontext
+            )
+            assert mapped._replace(decoding=image.decoding) == image
         else:
             assert image.format == encoded_as
             assert image.channels == {"rgb": 3, "gray": 1}.get(color, image.channels)
