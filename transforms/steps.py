@@ -142,7 +142,7 @@ def BuildExamples(
         if problem is None:
             assert element.image is not None, "BuildExamples follows DecodeAndResize"
             try:
-                check_labels(element.ref, checked.record_layout, ids)
+                check_labels(element.ref, checked, ids)
                 mask = read_mask(element.ref, checked)
                 annotated = annotate(element.ref, element.image, checked, ids, mask)
                 example = builder.build(element.ref, element.image, element.sha256, annotated.values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -330,4 +331,14 @@ def _annotations(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) 
     objects = tuple(mapped.objects)
     if not all(isinstance(item, ObjectAnnotation) for item in objects):
         raise failed("its objects are not of the class ObjectAnnotation")
+    objects = tuple(map(_plain, objects))
     return replace(annotations, objects=objects, relative=False, size=None, upright=True)
+
+
+def _plain(item: ObjectAnnotation) -> ObjectAnnotation:
+    """Returns an object with plain numbers and text, where a detector has arrays and `pycocotools` bytes."""
+
+    def plain(value: Any) -> Any:
+        return value.decode() if isinstance(value, bytes) else value.tolist()
+
+    return ObjectAnnotation(**json.loads(json.dumps(vars(item), default=plain)))

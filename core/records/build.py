@@ -10,6 +10,7 @@ from shardwright.core.images.convert import ConvertedImage
 from shardwright.core.records.encodings import encoded_values
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.columns import decode_extra
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef, source_id_of
@@ -29,14 +30,16 @@ def label_ids(labels: Sequence[str], first_label: int = 0) -> dict[str, int]:
     return {name: class_id for class_id, name in enumerate(labels, first_label)}
 
 
-def check_labels(ref: ImageRef, layout: Layout, ids: Mapping[str, int]) -> None:
+def check_labels(ref: ImageRef, settings: ConvertSettings, ids: Mapping[str, int]) -> None:
     """Checks that the classes of an image are known.
 
     Raises:
-      ImageFault: If a class is unknown, and the layout stores classes.
+      ImageFault: If a class is unknown or there is none, and the layout stores classes.
     """
-    if layout.needs is not Needs.LABEL:
+    if settings.record_layout.needs is not Needs.LABEL:
         return
+    if not ref.label and settings.unlabelled == "quarantine":
+        raise ImageFault(QuarantineReason.UNKNOWN_LABEL, Stage.BUILD, "it has no class")
     for name in ref.labels:
         if name not in ids:
             raise ImageFault(

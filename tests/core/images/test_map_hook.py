@@ -8,9 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from shardwright.core import conversion
+from shardwright.core.conversion import ShardRecipe, convert_ref
 from shardwright.core.images.geometry import Frame, plan_geometry
 from shardwright.core.images.map_hook import (
     DecodedImage,
@@ -162,8 +165,10 @@ def test_a_hook_receives_boxes_in_pixels_of_the_upright_picture() -> None:
 def test_objects_of_a_hook_replace_those_of_the_source() -> None:
     names = ("nose",)
     ref = described(ObjectAnnotation("cat", (0, 0, 4, 4)), captions=("a cat",), keypoint_names=names)
-    moved = ObjectAnnotation("dog", (1, 1, 3, 3))
-    mapped = MappedImage(Image.new("RGB", (4, 4)), suffix="left", objects=[moved])
+    moved = ObjectAnnotation("dog", (1.0, 1.0, 3.0, 3.0), segmentation={"size": [4, 4], "counts": "a"})
+    runs = {"size": np.int64([4, 4]), "counts": b"a"}
+    found_by_a_detector = replace(moved, box=np.float32(moved.box), segmentation=runs)
+    mapped = MappedImage(Image.new("RGB", (4, 4)), suffix="left", objects=[found_by_a_detector])
     found = mapped_ref(ref, mapped, False, DETECTION)
     assert found.key == "a.png#left"
     expected = Annotations((moved,), captions=("a cat",), upright=True, keypoint_names=names)
@@ -196,3 +201,21 @@ def test_what_cannot_be_stored_is_a_fault(
 ) -> None:
     with pytest.raises(ImageFault, match=message):
         mapped_ref(ref, mapped, False, settings)
+
+
+@pytest.mark.parametrize(
+    ("mapped", "layout", "reason"),
+    [
+        (MappedImage(PICTURE, labels=[]), "classification", "UNKNOWN_LABEL"),
+        (MappedImage(PICTURE, labels=5), "classification", "MAP_FAILED"),  # type: ignore[arg-type]
+        (MappedImage(PICTURE, objects=[ObjectAnnotation("cat", 5)]), "detection", "MAP_FAILED"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_values_of_a_hook_do_not_end_the_run(
+    mapped: MappedImage, layout: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversion, "load_hook", lambda spec: lambda item: mapped)
+    PICTURE.save(tmp_path / "a.png")
+    settings = ConvertSettings(layout=layout, map="a:b")
+    recipe = ShardRecipe(settings, settings.record_layout, {"cat": 1})
+    assert convert_ref(ImageRef("a.png", str(tmp_path / "a.png"), "cat"), recipe).entry.reason == reason
