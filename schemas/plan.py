@@ -71,6 +71,17 @@ class PartBounds:
                 raise ValueError(f"the buckets of {scope!r} are not {BUCKETS} numbers of parts")
         return PartBounds(bounds, buckets)
 
+    def check_parts(self, count: int) -> None:
+        """Checks that these are the bounds of that many parts.
+
+        Raises:
+          ValueError: If they are not.
+        """
+        bounds = chain.from_iterable(classes.values() for classes in self.bounds.values())
+        numbers = set().union(*self.buckets.values())
+        if any(len(of_class) != count - 1 for of_class in bounds) or not numbers <= set(DIGITS[:count]):
+            raise ValueError(f"the bounds are not those of {count} parts")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -152,6 +163,10 @@ class Plan:
             raise ValueError("a label occurs twice")
         if plan.texts and len(plan.texts) != len(plan.labels):
             raise ValueError("the number of texts is not that of the labels")
+        if plan.split_bounds is not None:
+            plan.split_bounds.check_parts(len(parse_splits(str(settings["splits"]))))
+        if plan.fold_bounds is not None:
+            plan.fold_bounds.check_parts(settings["folds"])
         for name, count in plan.shards.items():
             if not SPLIT_NAME.match(name) or not 0 < count <= MAX_SHARDS:
                 raise ValueError(f"{counted(count, 'shard')} in split {name!r}")

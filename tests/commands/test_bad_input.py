@@ -348,6 +348,8 @@ def test_a_duplicate_key_is_found_across_splits_and_both_places_are_named(
         (lambda d: d["plan"].update(labels=["a", 1]), "is damaged"),
         (lambda d: d["plan"].update(labels="ab"), "is damaged"),
         (lambda d: d["plan"].update(labels=["a", "a"]), "is damaged"),
+        (lambda d: d["plan"].update(split_bounds={"buckets": {"": "2" * 1024}}), "is damaged"),
+        (lambda d: d["plan"].update(split_bounds={"bounds": {"": {"": []}}}), "is damaged"),
         (lambda d: d.pop("plan"), "is damaged"),
         (lambda d: d["ledger"].update(quarantined="3"), "is damaged"),
         (lambda d: d["ledger"].update(splits={"train": 3}), "is damaged"),
