@@ -264,18 +264,21 @@ class JpegImage(OpenedImage):
         The bytes after the picture are not part of it: previews with their own metadata, makers' trailers.
         """
         out: list[bytes] = []
-        begin, previous_end = 0, _SOI_BYTES
+        begin, previous_end, in_scans = 0, _SOI_BYTES, False
         for marker, start, end in segments(data):
             if 0xE0 <= marker <= 0xEF:
                 needed = data.startswith(_DECODING.get(marker, b"\0none"), start + 4, end)
             else:
                 needed = marker not in (_COMMENT, _END_OF_IMAGE)
-            if not needed:
-                # Fill bytes before the marker go with it.
-                out += [data[begin:previous_end], data[previous_end:start].rstrip(b"\xff")]
+            if not needed or (start > previous_end and not in_scans):
+                # Fill bytes before a marker go with it. So do stray bytes before the first scan: no reader
+                # knows a file that begins with them.
+                scan = data[previous_end:start].rstrip(b"\xff") if in_scans else b""
+                out += [data[begin:previous_end], scan]
                 if marker == _END_OF_IMAGE:
                     return b"".join((*out, b"\xff\xd9"))
-                begin = end
+                begin = start if needed else end
+            in_scans = in_scans or marker == _START_OF_SCAN
             previous_end = end
         return b"".join((*out, data[begin:]))
 

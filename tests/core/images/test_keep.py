@@ -288,7 +288,11 @@ def _read_byte_by_byte(data: bytes) -> tuple[bytes, tuple[int, int] | None]:
             at += 1
             continue
         end = at + 2
-        is_metadata = False
+        is_metadata, in_scans = False, has_scan
+        if not has_scan and (data[at] != 0xFF or not marker):
+            fill += data[at : at + 1]
+            at += 1
+            continue
         if data[at] != 0xFF:
             end = at + 1
         elif marker == 0xD9:
@@ -305,7 +309,7 @@ def _read_byte_by_byte(data: bytes) -> tuple[bytes, tuple[int, int] | None]:
                     int.from_bytes(data[at + 5 : at + 7], "big"),
                 )
         if not is_metadata:
-            out += fill + data[at:end]
+            out += (fill if in_scans else b"") + data[at:end]
         at, fill = end, b""
     return bytes(out + fill), size
 
