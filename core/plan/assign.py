@@ -71,12 +71,12 @@ def ideal_bounds(shares: Sequence[Fraction]) -> tuple[int, ...]:
 def group_of(key: str, pattern: re.Pattern[str] | None) -> str | None:
     """Returns the group of an image, which stays in one split: the pattern's first group, or its match.
 
-    Returns None if there is no pattern, or it does not match the key. Then the key is its own group.
+    Returns None if there is no pattern, or it matches no text in the key. Then the key is its own group.
     """
     match = pattern.search(key) if pattern else None
     if not match:
         return None
-    return match[1] if match.re.groups and match[1] is not None else match[0]
+    return (match[1] if match.re.groups and match[1] is not None else match[0]) or None
 
 
 def shard_order(seed: int, key: str) -> Order:
