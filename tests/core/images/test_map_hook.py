@@ -194,28 +194,20 @@ def test_objects_of_a_hook_replace_those_of_the_source() -> None:
             described(), MappedImage(PICTURE, columns={"a": "x"}), ConvertSettings(extra_columns="a:int64"),
             "it returned a wrong value",
         ),
+        (described(), MappedImage(PICTURE, labels=[]), ConvertSettings(), "it has no class"),
+        (described(), MappedImage(PICTURE, labels=5), ConvertSettings(), "object is not iterable"),  # type: ignore[arg-type]
+        (
+            described(), MappedImage(PICTURE, objects=[ObjectAnnotation("cat", 5)]), DETECTION,  # type: ignore[arg-type]
+            "it returned a wrong value: 'int' object is",
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_stored_is_a_fault(
-    ref: ImageRef, mapped: MappedImage, settings: ConvertSettings, message: str
-) -> None:
-    with pytest.raises(ImageFault, match=message):
-        mapped_ref(ref, mapped, False, settings)
-
-
-@pytest.mark.parametrize(
-    ("mapped", "layout", "reason"),
-    [
-        (MappedImage(PICTURE, labels=[]), "classification", "UNKNOWN_LABEL"),
-        (MappedImage(PICTURE, labels=5), "classification", "MAP_FAILED"),  # type: ignore[arg-type]
-        (MappedImage(PICTURE, objects=[ObjectAnnotation("cat", 5)]), "detection", "MAP_FAILED"),  # type: ignore[arg-type]
-    ],
-)
-def test_wrong_values_of_a_hook_do_not_end_the_run(
-    mapped: MappedImage, layout: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ref: ImageRef, mapped: Any, settings: ConvertSettings, message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(conversion, "load_hook", lambda spec: lambda item: mapped)
-    PICTURE.save(tmp_path / "a.png")
-    settings = ConvertSettings(layout=layout, map="a:b")
-    recipe = ShardRecipe(settings, settings.record_layout, {"cat": 1})
-    assert convert_ref(ImageRef("a.png", str(tmp_path / "a.png"), "cat"), recipe).entry.reason == reason
+    Image.new("RGB", (9, 4)).save(tmp_path / "a.png")  # of another size
+    recipe = ShardRecipe(replace(settings, map="a:b"), settings.record_layout, {"cat": 1})
+    entry = convert_ref(ref._replace(uri=str(tmp_path / "a.png"), label="cat"), recipe).entry
+    assert entry.outcome == "quarantined" and message in entry.message
