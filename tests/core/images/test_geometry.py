@@ -96,11 +96,6 @@ def test_a_line_that_would_cover_a_box_with_too_many_pixels_is_refused() -> None
     assert pictures.convert(line, "a.png", max_pixels=60, resize="30", fit="pad").height == 30
 
 
-def test_without_a_target_nothing_moves() -> None:
-    geometry = plan_geometry(31, 7, None, "fit")
-    assert (geometry.box, geometry.canvas, geometry.reduction()) == ((0, 0, 31, 7), (31, 7), 1)
-
-
 @pytest.mark.parametrize("resample", RESAMPLES)
 @pytest.mark.parametrize("fit", FITS)
 def test_pixels_equal_those_of_imageops(fit: str, resample: str) -> None:
