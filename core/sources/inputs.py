@@ -160,6 +160,8 @@ def _check_layout(source: Source, probe: InputProbe, settings: ConvertSettings) 
     layout = settings.record_layout
     if _fits(source, layout):
         return
+    if not (probe.is_file or is_pattern(probe.path) or probe.files or probe.folders):
+        raise UsageError(f"{probe.where} is empty; name a folder that holds images, or a table of images.")
     fitting = [other for other in LAYOUTS.values() if _fits(source, other)]
     if settings.source != "auto":
         as_first = replace(settings, layout=fitting[0].name)

@@ -75,9 +75,11 @@ def test_wrong_settings_write_nothing(tmp_path: Path, settings: dict[str, str], 
     assert says in caught.value.message and not (tmp_path / "out").exists()
 
 
-def test_an_empty_path_is_refused(tmp_path: Path) -> None:
+def test_an_empty_path_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--input is an empty text; name a folder"):
         convert(input="", output=tmp_path / "out")
+    with pytest.raises(UsageError, match=f"--input {tmp_path} is empty; name a folder"):
+        convert(input=tmp_path, output=tmp_path.parent / "out", layout="detection")
 
 
 @pytest.mark.parametrize("option", ["image_root", "mask_dir"])
