@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import hashlib
 import json
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,12 +20,11 @@ from unittest import mock
 
 import pytest
 from helpers.examples import examples
-from helpers.from_nothing import alter_in_secret, begin, other_pixels, write_bmps
+from helpers.from_nothing import alter_in_secret, copy_unchanged, other_pixels, write_bmps
 from helpers.hostile import flip, picture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.core import storage
 from shardwright.core.rebuild import compare, finish, task, unchanged
 from shardwright.core.versions import read_pointer
 from shardwright.pipelines import rebuild as pipeline
@@ -35,11 +32,11 @@ from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.run import run_pipeline
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.version import INPUT_JSON, InputState
+from shardwright.schemas.version import INPUT_JSON
 
 JOB: dict[str, Any] = {
     "input": "in", "output": "out", "shards": "2", "class_names": "names.txt", "exclude": "@exclude.txt",
-    "scrub": 1.0,
+    "skip_formats": "gif", "scrub": 1.0,
 }  # fmt: skip
 
 
@@ -55,10 +52,12 @@ def _whole(*_: object) -> None:
 def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Returns a folder with an input and its first version, for copies: all paths in it are relative."""
     root = tmp_path_factory.mktemp("first")
-    write_bmps(root / "in", 8)
+    *_, excluded, last = write_bmps(root / "in", 9)
     (root / "in" / "a" / "note.txt").write_text("not an image")
+    (root / "in" / "a" / "skipped.gif").write_bytes(b"GIF89a" + bytes(20))
     (root / "names.txt").write_text("a\nb\n")
-    (root / "exclude.txt").write_text("a/6.bmp\n")
+    digest = hashlib.sha256(excluded.read_bytes()).hexdigest()
+    (root / "exclude.txt").write_text(f"a/{last.name}\n{digest}\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         rebuild(**JOB)
@@ -68,17 +67,8 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def here(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Returns a copy of that folder, which is the current one."""
-    copy(first, tmp_path / "copy")
-    monkeypatch.chdir(tmp_path / "copy")
+    monkeypatch.chdir(copy_unchanged(first, tmp_path / "copy"))
     return tmp_path / "copy"
-
-
-def copy(first: Path, to: Path) -> None:
-    """Copies that folder as if it had always been there: its files have new change times."""
-    shutil.copytree(first, to)
-    state = InputState.loads((to / "out" / INPUT_JSON).read_bytes())
-    document = dataclasses.replace(state, checked=time.time()).dumps()
-    (to / "out" / INPUT_JSON).write_text(document)
 
 
 def ends_early(**values: Any) -> bool:
@@ -177,8 +167,7 @@ def test_each_change_is_planned(here: Path, kind: str) -> None:
 @given(kinds=st.lists(st.sampled_from(sorted(CHANGES)), max_size=3, unique=True))
 def test_changes_together_are_planned(first: Path, kinds: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        copy(first, Path(folder, "copy"))
-        patch.chdir(Path(folder, "copy"))
+        patch.chdir(copy_unchanged(first, Path(folder, "copy")))
         for kind in kinds:
             try:
                 CHANGES[kind]()
@@ -217,17 +206,6 @@ def test_other_software_is_planned(here: Path, monkeypatch: pytest.MonkeyPatch) 
     assert ends_early()
 
 
-def test_images_whose_state_proves_nothing_are_read_each_time(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(storage, "local_version", lambda status: "")
-        assert rebuild(**JOB).changed  # the states differ from those of the first version
-        assert not ends_early()
-        alter_in_secret(Path("in/a/0.bmp"), other_pixels(Path("in/a/0.bmp")))
-        assert rebuild(**JOB).changed
-
-
 def test_a_changed_change_time_alone_makes_no_version(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("in/a/0.bmp").chmod(0o600)
     Path("another name").hardlink_to("in/b/1.bmp")
@@ -239,13 +217,8 @@ def test_a_changed_change_time_alone_makes_no_version(here: Path, monkeypatch: p
     assert ends_early()  # their bytes have been compared
 
 
-def test_images_that_are_left_out_when_they_are_read_make_no_version(tmp_path: Path) -> None:
-    write_bmps(tmp_path / "in", 8)
-    (tmp_path / "in" / "a" / "skipped.gif").write_bytes(b"GIF89a" + bytes(20))
-    digest = hashlib.sha256((tmp_path / "in" / "a" / "6.bmp").read_bytes()).hexdigest()
-    (tmp_path / "opt_out.txt").write_text(f"{digest}\n")
-    rebuilt = begin(tmp_path, exclude=f"@{tmp_path / 'opt_out.txt'}", skip_formats="gif")
-    assert not rebuilt.again(verify_sources=True, compared=False).changed
+def test_images_that_are_left_out_when_they_are_read_make_no_version(here: Path) -> None:
+    assert not rebuild(**JOB, verify_sources=True).changed
 
 
 def test_an_image_that_cannot_be_read_is_tried_each_time(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,6 +314,7 @@ def test_hooks_and_notes_are_those_of_a_whole_rebuild(
     caplog.set_level(logging.ERROR)
     Path("job.yaml").write_text(
         "input: in\noutput: out\nshards: 2\nclass_names: names.txt\nexclude: '@exclude.txt'\nscrub: 1\n"
+        "skip_formats: gif\n"
         "fit: stretch\ngates: {}\nhooks:\n"
         "  on_no_change: {command: [sh, -c, 'echo $SHARDWRIGHT_EVENT >> told']}\n"
     )
@@ -370,6 +344,7 @@ def test_files_inside_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     Path("rows.csv").write_text("\n".join(["path,label", *rows]))
     inputs = ["z=in.zip", "t=in.tar.gz", "c=rows.csv"]
     job = {"input": inputs, "output": "out", "shards": "1", "class_names": "", "exclude": ""}
+    job["skip_formats"] = ""
     rebuild(**job)
     assert ends_early(**job)
     assert len(list(Path("out/versions").iterdir())) == 1

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
 from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.version import INPUT_JSON, InputState
 
 
 class Rebuilt:
@@ -75,6 +79,14 @@ def begin(root: Path, **settings: Any) -> Rebuilt:
     rebuilt = Rebuilt(root, **{"input": str(root / "in"), "shards": "2", **settings})
     rebuilt.again(compared=False)
     return rebuilt
+
+
+def copy_unchanged(root: Path, to: Path) -> Path:
+    """Copies a folder with `in` and `out` as if it had always been there: its files have new change times."""
+    shutil.copytree(root, to, dirs_exist_ok=True)
+    path = to / "out" / INPUT_JSON
+    path.write_text(replace(InputState.loads(path.read_bytes()), checked=time.time()).dumps())
+    return to
 
 
 def assert_same_dataset(made: Path, fresh: Path) -> None:
