@@ -79,9 +79,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def clean(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The result of a run without faults."""
     output = tmp_path_factory.mktemp("clean") / "out"
-    assert (
-        run_forked(output.parent / "log", "convert", "--input", tree, "--output", output, *SETTINGS).code == 0
-    )
+    assert cli.main([*map(str, argv_of(tree, output.parent))]) == 0
     return identity(output)
 
 

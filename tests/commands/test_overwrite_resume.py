@@ -180,13 +180,14 @@ def test_resume_works_without_an_earlier_run(capfd: Capture, tmp_path: Path, tre
     assert document(output)["splits"] == document(made)["splits"]
 
 
-def test_overwrite_replaces_all_files_and_keeps_a_symbolic_link_to_them(
+def test_overwrite_replaces_all_files_of_an_unfinished_output_and_keeps_a_symbolic_link_to_them(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path
 ) -> None:
     link = tmp_path / "links" / "out"
     link.parent.mkdir()
     link.symlink_to("../out")
     (made / "stale-00000-of-00001.tfrecord").write_bytes(b"old")
+    (made / "dataset.json").unlink()
     (tree / "bee" / "001.png").unlink()
     argv = ("convert", "--input", tree, "--output", link, "--overwrite", "--shards=2", "--compression=zlib")
     assert run(capfd, *argv).code == 0
@@ -198,16 +199,6 @@ def test_overwrite_replaces_all_files_and_keeps_a_symbolic_link_to_them(
     )
     assert document(made)["name"] == "out" and not findings_of(made)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "links", "out"]
-
-
-def test_overwrite_works_on_an_unfinished_output(
-    capfd: Capture, tmp_path: Path, tree: Path, made: Path
-) -> None:
-    before = identity(made)
-    (made / "dataset.json").unlink()
-    assert run(capfd, "convert", "--input", tree, "--output", made, "--overwrite", *SETTINGS).code == 0
-    assert identity(made) == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
 def test_overwrite_from_inside_the_output_is_refused(

@@ -13,12 +13,16 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from helpers.depths import findings_of
 from helpers.timeless import without_times
 from PIL import Image
 
 from shardwright.core.dataset_files import read_dataset
+from shardwright.core.lease import Lease
 from shardwright.core.plan.assign import Placement
+from shardwright.core.rebuild.begin import begin
 from shardwright.core.rebuild.gate import read_accepted
+from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.validation import record
 from shardwright.core.versions import list_versions
 from shardwright.loader import pin
@@ -158,23 +162,21 @@ def test_accepted_findings_do_not_refuse_the_next_versions_but_new_ones_do(
     before = list_versions(output)[-1].findings["SPLIT_LEAKAGE"]
     latest = read_dataset(str(folder / "out" / "versions" / version))
     assert read_accepted(output, version, latest).bad_images == 3
-    for shade in (1, 2):  # the second version is compared with one that nobody had to accept
-        (folder / "source" / "cat" / f"{shade}.png").unlink()
-        rebuild(job)
-        record = list_versions(output)[-1]
-        assert (record.state, record.findings["SPLIT_LEAKAGE"]) == (VersionState.PUBLISHED, before)
-        assert [item.severity for item in record.refusals] == ["warning"] * 2
-        assert all(
-            item.message.endswith(f"; all were accepted with version {version}") for item in record.refusals
-        )
-        assert set(record.accepted) == {"SPLIT_LEAKAGE", "max_bad_fraction"}
-        version = record.version
+    (folder / "source" / "cat" / "1.png").unlink()
+    rebuild(job)
+    record = list_versions(output)[-1]
+    assert (record.state, record.findings["SPLIT_LEAKAGE"]) == (VersionState.PUBLISHED, before)
+    assert [item.severity for item in record.refusals] == ["warning"] * 2
+    assert all(
+        item.message.endswith(f"; all were accepted with version {version}") for item in record.refusals
+    )
+    assert set(record.accepted) == {"SPLIT_LEAKAGE", "max_bad_fraction"}
+    # The next version is compared with this one, which nobody had to accept.
     for number in range(8):
         shutil.copy(folder / "source" / "bee" / "0.png", folder / "source" / "bee" / f"copy{number}.png")
     assert cli.main(["rebuild", "--job", str(job)]) == ExitCode.REFUSED
-    assert re.search(
-        rf"; \d are new since version {version}, the first: bee/\S+: same source", capsys.readouterr().err
-    )
+    message = rf"; \d are new since version {record.version}, the first: bee/\S+: same source"
+    assert re.search(message, capsys.readouterr().err)
     record = list_versions(output)[-1]
     assert record.accepted == ("max_bad_fraction",)
     with pytest.raises(DataRefused, match="--accept SPLIT_LEAKAGE"):
@@ -235,12 +237,15 @@ def test_a_version_that_was_rolled_back_is_not_published_again_even_if_it_is_dam
     _new_class(folder)
     bad = rebuild(job)
     assert cli.main(["rollback", output]) == ExitCode.DONE
-    for state in ("was rolled back", "has a damaged version.json"):
-        assert cli.main(["rebuild", "--job", str(job)]) == ExitCode.REFUSED
-        assert f"identical to version {bad.version}, which {state}" in capsys.readouterr().err
-        (Path(bad.path) / "version.json").write_text("")
+    assert cli.main(["rebuild", "--job", str(job)]) == ExitCode.REFUSED
+    assert f"identical to version {bad.version}, which was rolled back" in capsys.readouterr().err
     draw(folder / "source" / "dog/2.png", 251)
     assert rebuild(job).changed
+    damaged = Path(shutil.copytree(bad.path, folder / "out" / "versions" / "20980101T000000Z"))
+    (damaged / "version.json").write_text("")
+    next_run = RebuildTask(output, Lease("us", "20990101T000000Z"), ConvertSettings(), {})
+    *_, (fingerprint, about) = begin(next_run).rolled_back
+    assert fingerprint == bad.outcome["fingerprint"] and "has a damaged version.json" in about
 
 
 def test_changes_are_counted_in_words() -> None:
@@ -399,8 +404,7 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
     assert not (version / "_checks").exists()
     found = json.loads((version / "findings.json").read_text())
     # Records contain the checksum of their source, so a validation finds the same.
-    report = validate(version, mode="fast", report=place.folder / "findings.json", fail_on="SPLIT_LEAKAGE")
-    assert [item.as_json() for item in report.findings] == [
+    assert [item.as_json() for item in findings_of(version, "fast")] == [
         {name: value for name, value in item.items() if name not in ("severity", "depth", "time")}
         for item in found["findings"]
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -12,9 +11,8 @@ from typing import Any, NamedTuple
 import hypothesis
 import pytest
 from helpers.examples import examples
-from helpers.from_nothing import Rebuilt, entries_of, inodes, shard_files
-from helpers.hostile import check_books, picture
-from helpers.tensorflow_records import read_records
+from helpers.from_nothing import Rebuilt, entries_of, inodes
+from helpers.hostile import picture
 from hypothesis import strategies as st
 
 from shardwright.schemas.ledger import load_ledger
@@ -239,8 +237,6 @@ def check_history(named_by: str, steps: list[list[tuple[str, int]]], **settings:
             if dedupe:  # and the image of which another one is a copy
                 same &= now.keys()
             check_untouched(rebuilt.latest, shards, files, same)
-        check_books(rebuilt.latest)
-        assert read_by_tensorflow(rebuilt.latest)
 
 
 def members(dataset: Path) -> dict[str, set[str]]:
@@ -260,20 +256,6 @@ def check_untouched(
     for name in shards.keys() & now.keys():
         if now[name] and shards[name] == now[name] and now[name] <= unchanged:
             assert files[name] == after_files[name], name
-
-
-def read_by_tensorflow(dataset: Path) -> bool:
-    """Returns whether TensorFlow finds the records of the ledgers in the shards, in the same order."""
-    tf = pytest.importorskip("tensorflow")
-    for name in shard_files(json.loads((dataset / "dataset.json").read_text())):
-        keys = []
-        for record in read_records([dataset / name], "gzip" if name.endswith(".gz") else "none"):
-            features = tf.train.Example.FromString(record).features.feature
-            keys.append(features["image/filename"].bytes_list.value[0].decode())
-        ledger = load_ledger((dataset / "_shards" / f"{name.partition('.')[0]}.jsonl.gz").read_bytes())[1]
-        if keys != [entry.key for entry in ledger if entry.outcome == "written"]:
-            return False
-    return True
 
 
 @pytest.mark.slow

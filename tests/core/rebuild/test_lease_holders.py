@@ -136,7 +136,6 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 
 def test_one_of_two_concurrent_processes_gets_the_lease(tmp_path: Path) -> None:
-    winners = []
     with racer("one") as one, racer("two") as two:
         for number in range(ROUNDS):
             directory = tmp_path / str(number)
@@ -150,8 +149,6 @@ def test_one_of_two_concurrent_processes_gets_the_lease(tmp_path: Path) -> None:
             answers = {"one": hear(one), "two": hear(two)}
             assert sorted(answers.values()) == ["another's", "mine"], number
             assert answers[stored(directory).holder] == "mine"
-            winners.append(stored(directory).holder)
-    assert len(winners) == ROUNDS
 
 
 def test_the_message_states_the_age_by_the_clock_of_the_storage(tmp_path: Path) -> None:
