@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.hostile import make_tree, run, sentence_of
+from helpers.listing import listed
 from helpers.versioned import V1, V2, V3, V4, add_version, latest_of, point_to
 
 from shardwright.pipelines import prepare
@@ -39,20 +40,10 @@ def out(tmp_path: Path, datasets: list[Path]) -> Path:
     return tmp_path / "out"
 
 
-def test_inspect_reads_versions(capfd: Capture, out: Path) -> None:
-    for name, version, images in ((out, V2, 8), (f"{out}@{V1}", V1, 6), (f"{out}/", V2, 8)):
-        found = json.loads(run(capfd, "inspect", name, "--json").out)
-        assert found["dataset"] == f"{out}@{version}"
-        assert found["splits"]["train"]["records"] == images
-    assert "has no version" in sentence_of(run(capfd, "inspect", f"{out}@{V4}"), 2)
-
-
-def test_validate_and_report_read_versions(capfd: Capture, out: Path, datasets: list[Path]) -> None:
-    assert run(capfd, "validate", out, "--against", datasets[1].parent / "in8").code == 0
+def test_validate_and_report_read_versions(capfd: Capture, out: Path) -> None:
     assert run(capfd, "validate", f"{out}@{V1}", "--previous", f"{out}@{V2}").code == 0
-    for version in (V1, V2):
-        found = json.loads((out / "versions" / version / "findings.json").read_text())
-        assert found["dataset"] == f"{out}@{version}"
+    found = json.loads((out / "versions" / V1 / "findings.json").read_text())
+    assert found["dataset"] == f"{out}@{V1}"
     assert not (out / "findings.json").exists()
     made = report(out, previous=f"{out}@{V1}")
     assert made.path == f"{out}/versions/{V2}/report.html"
@@ -75,23 +66,19 @@ def test_plan_from_accepts_versions(out: Path) -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", ["auto", "tfrecord"])
-def test_a_version_can_be_a_source(out: Path, tmp_path: Path, source: str) -> None:
+def test_a_version_can_be_a_source_and_compared_with_a_dataset(
+    capfd: Capture, out: Path, tmp_path: Path, source: str
+) -> None:
     made = convert(input=f"old={out}@{V1}", output=str(tmp_path / "made"), source=source)
     assert made.dataset.all_records == 6
     assert json.loads((tmp_path / "made" / "run.json").read_text())["input"] == [f"old={out}@{V1}"]
-
-
-def test_a_version_can_be_the_source_of_a_comparison(capfd: Capture, out: Path, tmp_path: Path) -> None:
-    made = convert(input=str(out), output=str(tmp_path / "made"))
-    assert made.dataset.all_records == 8
-    assert run(capfd, "validate", tmp_path / "made", "--against", out).code == 0
-    assert run(capfd, "validate", tmp_path / "made", "--against", f"{out}@{V1}").code == 1
+    assert run(capfd, "validate", tmp_path / "made", "--against", f"old={out}@{V1}").code == 0
+    assert len(listed(out, "classification").refs) == 8
 
 
 def test_salvage_reads_versions(out: Path, tmp_path: Path) -> None:
-    for name, images in ((out, 8), (f"{out}@{V1}", 6)):
-        saved = salvage(name, tmp_path / f"saved{images}")
-        assert saved.dataset is not None and saved.dataset.all_records == images
+    saved = salvage(f"{out}@{V1}", tmp_path / "saved")
+    assert saved.dataset is not None and saved.dataset.all_records == 6
 
 
 def test_the_version_is_chosen_once(capfd: Capture, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
