@@ -169,13 +169,16 @@ def test_a_decoder_that_hangs_ends_with_its_command(
     assert not alive
 
 
-def test_validation_reports_the_record_whose_decoder_crashes_and_goes_on(
+def test_validation_reports_the_record_whose_decoder_crashes_without_a_thumbnail_and_goes_on(
     images: Path, whole: Path, accident: Accident, tmp_path: Path, capfd: Capture
 ) -> None:
+    accident(images / BAD, _SEGFAULT, "preview:thumbnail")
     met = accident(images / BAD, _SEGFAULT, "validation.record:check_image")
-    done = run(capfd, "validate", whole, "--pool=processes", f"--report={tmp_path / 'found.json'}")
-    assert done.code == 1 and met.exists()
-    (found,) = json.loads((tmp_path / "found.json").read_text())["findings"]
+    report, page = tmp_path / "found.json", tmp_path / "page.html"
+    done = run(capfd, "validate", whole, "--pool=processes", f"--report={report}", f"--html={page}")
+    assert done.code == 1 and {*met.read_text().split()} == {"check_image", "thumbnail"}
+    assert "DECODER_CRASHED" in page.read_text()
+    (found,) = json.loads(report.read_text())["findings"]
     assert (found["code"], found["key"]) == ("UNDECODABLE", BAD)
     assert found["message"] == "the decoder crashed (SIGSEGV)" and found["offset"] >= 0
 
@@ -190,17 +193,6 @@ def test_salvage_leaves_out_the_record_whose_decoder_crashes(
     lines = (tmp_path / "saved" / "lost.jsonl").read_text().splitlines()
     (lost,) = map(json.loads, lines)
     assert (lost["key"], lost["code"]) == (BAD, "UNDECODABLE")
-
-
-def test_a_report_lacks_the_thumbnail_whose_decoder_crashes(
-    accident: Accident, tmp_path: Path, capfd: Capture
-) -> None:
-    make_tree(tmp_path / "in", 4)
-    assert run(capfd, "convert", tmp_path / "in", tmp_path / "out").code == 0
-    met = accident(tmp_path / "in" / "ant" / "002.png", _SEGFAULT, "preview:thumbnail")
-    page = tmp_path / "page.html"
-    assert run(capfd, "validate", tmp_path / "out", "--pool=processes", f"--html={page}").code == 0
-    assert met.exists() and "DECODER_CRASHED" in page.read_text()
 
 
 #: Reads a Parquet file as any program does.

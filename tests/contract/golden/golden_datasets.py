@@ -306,7 +306,7 @@ CASES: Mapping[str, tuple[Callable[[Path], Path], Settings]] = {
     "tfrecord": (_tfrecord, {}),
     **{f"layout_{name}": (_class_folders, {"layout": name, "resize": "16"}) for name in _OTHER_LAYOUTS},
 }
-#: Cases that are rebuilt after the input lost a picture and got another.
+#: Cases that are rebuilt after two pictures of the input were replaced.
 REBUILT = ("class_folders_splits", "class_folders_gzip", "manifest", "webdataset")
 
 
@@ -323,11 +323,11 @@ def digests(name: str, work: Path) -> dict[str, str]:
     if not again:
         convert(input=_given(source, settings), output=str(out), verify="none", **_paths(source, settings))
         return _digests(out)
-    for path in (*_others(), None):
-        made = rebuild(input=_given(source, settings), output=str(out), **_paths(source, settings))
-        if path:
-            _change(source, path)
-    return _digests(Path(made.path))
+    values = {"input": _given(source, settings), "verify": "none", **_paths(source, settings)}
+    rebuild(output=str(out), **values)
+    for path in _others():
+        _change(source, path)
+    return _digests(Path(rebuild(output=str(out), **values).path))
 
 
 def names() -> list[str]:
