@@ -38,7 +38,7 @@ from shardwright.core.images.convert import (
     transform_faults,
 )
 from shardwright.core.images.decode import no_image
-from shardwright.core.images.map_hook import failed, load_hook, mapped_ref
+from shardwright.core.images.map_hook import load_hook, mapped_ref
 from shardwright.core.images.metadata import private_metadata
 from shardwright.core.images.read import check_sha256, expected_bytes, map_refs, read_image
 from shardwright.core.records.build import ExampleBuilder, check_labels
@@ -47,7 +47,7 @@ from shardwright.core.storage import changed, is_remote
 from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate, words_of
+from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.key_rules import KeyRules
@@ -412,13 +412,10 @@ def _map_candidate(read: ReadImage, recipe: ShardRecipe, reserve: Reserve) -> Co
     mapped_images: list[Converted] = []
     with UNDERWAY.working_on(ref.location, "decode"):
         for mapped, image, fits in map_image(read.data, ref, hook, settings, reserve):
-            try:
-                item = mapped_ref(ref, mapped, fits, settings)
-                check_labels(item, settings, recipe.ids)
-                # The reservation for the image, which is still held, covers its masks.
-                annotated = annotate(item, image, settings, recipe.ids, read.mask)
-            except (AttributeError, TypeError, ValueError) as error:  # the hook's values may have any type
-                raise failed(f"it returned a wrong value: {words_of(error)}") from error
+            item = mapped_ref(ref, mapped, fits, settings)
+            check_labels(item, settings, recipe.ids)
+            # The reservation for the image, which is still held, covers its masks.
+            annotated = annotate(item, image, settings, recipe.ids, read.mask)
             result = _build(item, read, image, annotated, recipe)
             if mapped_images:
                 result = result._replace(source_bytes=0, decode_seconds=None)

@@ -297,7 +297,8 @@ def mapped_ref(ref: ImageRef, mapped: MappedImage, fits: bool, settings: Convert
 def _label(ref: ImageRef, mapped: MappedImage) -> str:
     if mapped.labels is None:
         return ref.label
-    if isinstance(mapped.labels, str) or not all(isinstance(name, str) for name in mapped.labels):
+    is_list = isinstance(mapped.labels, Iterable) and not isinstance(mapped.labels, str)
+    if not is_list or not all(isinstance(name, str) for name in mapped.labels):
         raise failed(f"labels is {mapped.labels!r}, not a list of class names")
     return LABEL_SEPARATOR.join(map(one_label, mapped.labels))
 
@@ -328,17 +329,33 @@ def _annotations(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) 
         if not annotations.objects:
             return None
         raise failed("it changed the size of an image with objects; return them as MappedImage.objects")
-    objects = tuple(mapped.objects)
+    objects = tuple(mapped.objects) if isinstance(mapped.objects, Iterable) else (mapped.objects,)
     if not all(isinstance(item, ObjectAnnotation) for item in objects):
         raise failed("its objects are not of the class ObjectAnnotation")
     objects = tuple(map(_plain, objects))
     return replace(annotations, objects=objects, relative=False, size=None, upright=True)
 
 
+@functools.cache
+def _objects() -> Any:
+    """Returns what checks the values of objects."""
+    from pydantic import TypeAdapter  # only hooks that return objects need it
+
+    return TypeAdapter(ObjectAnnotation)
+
+
 def _plain(item: ObjectAnnotation) -> ObjectAnnotation:
-    """Returns an object with plain numbers and text, where a detector has arrays and `pycocotools` bytes."""
+    """Returns an object with plain numbers and text, where a detector has arrays and `pycocotools` bytes.
+
+    Raises:
+      ImageFault: If a value has another type.
+    """
 
     def plain(value: Any) -> Any:
         return value.decode() if isinstance(value, bytes) else value.tolist()
 
-    return ObjectAnnotation(**json.loads(json.dumps(vars(item), default=plain)))
+    try:
+        result: ObjectAnnotation = _objects().validate_json(json.dumps(vars(item), default=plain))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise failed(f"a value of its object has a wrong type: {item!r}") from error
+    return result
