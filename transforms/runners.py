@@ -52,10 +52,16 @@ def uses_resource_hints(options: PipelineOptions) -> bool:
 def report_source(path: str) -> None:
     """Reports a file or folder that the job reads as Beam's lineage. Does nothing outside a worker."""
     with contextlib.suppress(ValueError):  # Beam has no file system for it, such as `az://`
-        FileSystems.report_source_lineage(printable(path))
+        FileSystems.report_source_lineage(_in_lineage(path))
 
 
 def report_sink(path: str) -> None:
     """Reports a folder that the job writes as Beam's lineage. Does nothing outside a worker."""
     with contextlib.suppress(ValueError):
-        FileSystems.report_sink_lineage(printable(path))
+        FileSystems.report_sink_lineage(_in_lineage(path))
+
+
+def _in_lineage(path: str) -> str:
+    """Returns a path for lineage. Beam prints a traceback for a whole bucket without a slash at its end."""
+    text = printable(path)
+    return f"{text}/" if text.rpartition("/")[0].endswith(":/") else text

@@ -35,6 +35,7 @@ from shardwright.pipelines.run import (
     run_pipeline,
     suppress_beam_logs,
 )
+from shardwright.transforms.runners import report_sink
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +133,11 @@ def test_a_job_reports_its_inputs_and_its_output_once(
         f"filesystem:localhost.{path}" for path in inputs
     }
     assert Lineage.query(result.metrics(), Lineage.SINK) == {f"filesystem:localhost.{output}"}
+
+
+def test_a_whole_bucket_prints_no_traceback_of_beam(capsys: pytest.CaptureFixture[str]) -> None:
+    report_sink("s3://bucket")
+    assert capsys.readouterr().err == ""
 
 
 Capture = pytest.CaptureFixture[str]
