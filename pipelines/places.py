@@ -222,7 +222,7 @@ def check_versioned_output(output: str) -> None:
     """Checks that an output contains versions, or is empty; writes nothing.
 
     Raises:
-      UsageError: The output is missing, not a directory, or contains something else.
+      UsageError: The output is missing, not a directory, or contains only something else.
       EngineError: The output is not writable.
     """
     if not output:
