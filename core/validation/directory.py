@@ -134,8 +134,9 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
             "the file is named like a shard but dataset.json does not list it",
             file,
         )
+    present = set(files)  # there may be tens of thousands
     for file, index in index_files(dataset).items():
-        if index not in files:
+        if index not in present:
             yield Finding(FindingCode.INDEX_MISMATCH, f"its index {index} is missing", file)
     for index in unneeded_indexes(dataset, files, empty=True):
         message = "the index does not belong to an uncompressed shard of dataset.json"
