@@ -181,6 +181,7 @@ class FoundRecord(NamedTuple):
       format: Format of its image. Empty if it was not read.
       dtype: Type of its samples. Empty if the record does not say.
       file_name: File name in the record, if that is all it says about its key.
+      fold: Fold in the record. None if it does not say.
     """
 
     frame: Frame
@@ -189,6 +190,7 @@ class FoundRecord(NamedTuple):
     format: str
     dtype: str = ""
     file_name: str = ""
+    fold: int | None = None
 
     def as_lost(self, file: str) -> LostRecord:
         """Returns the lost record, if it has a problem and its number is not known."""
@@ -319,6 +321,7 @@ def _new_entries(
                 format=record.format,
                 dtype=record.dtype,
                 file_name=record.file_name,
+                fold=record.fold,
                 offset=offset,
                 length=record.frame.length,
             )

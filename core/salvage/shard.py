@@ -139,13 +139,14 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
         else:
             frames = [content.records[i].frame[:2] for i in salvaged.kept]
             temporary = _write(task, plain, frames, compression_of(task.file, b""))
+        same = header is not None and not salvaged.lost and all(entry.key for entry in salvaged.entries)
         result = finish_shard(
             task.output,
             task.place,
             task.file,
             temporary,
             LedgerLines.of(salvaged.entries),
-            header.plan_digest if header and not salvaged.lost else "",
+            header.plan_digest if header and same else "",
             header.recipe if header else "",
             started,
             task.hold,
@@ -239,7 +240,8 @@ def _combine(record: Record, checked: CheckedRecord) -> FoundRecord:
     picture = checked.picture
     label = LABEL_SEPARATOR.join(checked.classes or ()) if not problem else ""
     file_name = "" if checked.key is not None else checked.basename or ""
-    return FoundRecord(frame, problem, label, picture.format if picture else "", checked.dtype, file_name)
+    format_ = picture.format if picture else ""
+    return FoundRecord(frame, problem, label, format_, checked.dtype, file_name, checked.fold)
 
 
 @contextmanager

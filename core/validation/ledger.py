@@ -130,7 +130,8 @@ class LedgerCheck:
         if entry.offset != offset:
             return "the shard's ledger has no record at this byte"
         self._advance()
-        self._follow(entry.source)
+        if entry.digest:  # otherwise a salvage kept it, perhaps without knowing which record it is
+            self._follow(entry.source)
         length = len(record.data) + FRAME_BYTES
         if entry.length != length:
             return f"it has {length} bytes with its frame, the shard's ledger says {entry.length}"
@@ -175,7 +176,7 @@ class LedgerCheck:
 
     def _follow(self, key: str) -> None:
         """Records the sort key of a record, and whether it comes after the previous one."""
-        if self._terms is None or not key:  # a salvage kept a record without knowing which one it is
+        if self._terms is None:
             return
         order = shard_order(self._terms.seed, key)
         self.disordered = self._last is not None and order < self._last

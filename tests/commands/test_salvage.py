@@ -130,18 +130,21 @@ def test_inserted_and_removed_bytes_lose_only_the_records_that_they_hit(
     assert "  left out: 1 record of no shard, or found twice\n" in capsys.readouterr().out
 
 
-def test_records_whose_keys_are_lost_are_not_out_of_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", [0, 1])
+def test_records_whose_keys_are_lost_are_not_out_of_order(tmp_path: Path, gone: int) -> None:
     """Raw records have no keys and have equal lengths, so only their positions identify them."""
     source, out = str(make_tree(tmp_path / "in", 40)), str(tmp_path / "out")
     convert(input=source, output=out, layout="raw", resize="16", shards="1", verify="none")
     shard = tmp_path / "out" / "train-00000-of-00001.tfrecord"
     data = shard.read_bytes()
     length = len(data) // 40
-    pieces = (data[begin * length : end * length] for begin, end in ((0, 20), (21, 30), (31, 40)))
+    pieces = (
+        data[begin * length : end * length] for begin, end in ((0, 20), (20 + gone, 30), (30 + gone, 40))
+    )
     shard.write_bytes((b"junk" * 300).join(pieces))
     result = salvage(out, str(tmp_path / "saved"), fast=True)
     keys = [entry.key for entry in _entries(Path(result.path), "_shards/train-00000-of-00001.jsonl.gz")]
-    assert len(keys) == 38 and 0 < keys.count("") < 20
+    assert len(keys) == 40 - 2 * gone and 0 < keys.count("") < 20
     assert not findings_of(result.path)
 
 
@@ -258,7 +261,7 @@ def test_a_lost_record_is_named_by_its_key_even_if_it_stores_another_name() -> N
 
 def test_without_a_ledger_records_keep_the_file_names_that_they_store(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", 8)
-    made = convert(input=str(tree), output=str(tmp_path / "made"), layout="imagenet", shards=2)
+    made = convert(input=str(tree), output=str(tmp_path / "made"), layout="imagenet", shards=2, folds=3)
     shutil.rmtree(Path(made.path) / "_shards")
     path = _check(salvage(made.path, str(tmp_path / "saved")), Path(made.path), 0)
     names = [
