@@ -515,6 +515,11 @@ class ConvertSettings:
                 f"--layout {self.record_layout.name}: its pixels have the type {stored}, but images are "
                 f"scaled to 8 bits; add --depth keep{', or leave dtype out' if stored == 'uint8' else ''}."
             )
+        if FeatureRole.DTYPE in self.record_layout.by_role() and not self.states_dtype:
+            raise UsageError(
+                f"Layout {self.record_layout.name} stores the type of each image's samples, which is always "
+                "uint8 here; add --depth keep, or drop the feature with fill: dtype."
+            )
         tensors = [spec.name for spec in self.record_layout.features if spec.holds_pixels]
         option = f"--channels {self.channels}" if self.channels else "--depth keep"
         if tensors and self.states_dtype:

@@ -41,6 +41,7 @@ from shardwright.schemas.ledger import load_ledger
 RANDOM = np.random.default_rng(3)
 DEEP = RANDOM.integers(0, 65536, (9, 14, 3), np.uint16)
 FLOATS = RANDOM.normal(size=(9, 14)).astype(np.float32)
+STATED = inline_layout(parse_layout_file("extends: tfds\nfeatures: {t: {fill: dtype}}", "stated.yaml"))
 TENSOR = inline_layout(
     parse_layout_file(
         "pixels: true\nfeatures: {x: {fill: encoded, tensor: true}, y: {fill: label}}", "t.yaml"
@@ -417,6 +418,7 @@ def test_validation_finds_pixels_of_another_type(tmp_path: Path) -> None:
         ({"layout": layout_of("uint16")}, "have the type uint16, but .* add --depth keep.$"),
         ({"layout": layout_of("uint8")}, "add --depth keep, or leave dtype out"),
         ({"layout": layout_of("uint16"), "channels": 4}, "have the type uint16, but .* add --depth keep.$"),
+        ({"layout": STATED}, "Layout stated stores the type .* add --depth keep"),
     ],
     ids=str,
 )
