@@ -28,7 +28,7 @@ from shardwright.schemas.example import Feature, FeatureType, ParsedExample, par
 from shardwright.schemas.feature_roles import PICTURE_SIDES
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.missing_packages import needed_by
-from shardwright.schemas.parsing import ParsingKind, parsing_of
+from shardwright.schemas.parsing import parsing_of
 from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, UINT16_OF_UINT8, widest
 from shardwright.schemas.units import counted
 
@@ -65,7 +65,7 @@ class FeatureReader:
         parsing = parsing_of(spec)
         self._default = parsing.default
         self._single = spec.shape == ()
-        self._shape = (-1, *parsing.shape) if parsing.kind is ParsingKind.SEQUENCE else parsing.shape
+        self._shape = tuple(-1 if side is None else side for side in spec.shape)
         self._dtype = _FEATURE_TYPES[spec.type]
 
     def read(self, example: ParsedExample) -> Value:
@@ -94,7 +94,7 @@ class FeatureReader:
         """Returns values after checking their type and number."""
         spec, values = self.spec, feature.values
         if feature.type is None:
-            if self._shape[:1] == (-1,):
+            if -1 in self._shape:
                 return ()
             if self._default is None:
                 raise ValueError(f"feature {spec.name!r} is missing")
@@ -102,7 +102,7 @@ class FeatureReader:
         if feature.type is not spec.type:
             raise ValueError(f"feature {spec.name!r} is {feature.type.value}, not {spec.type.value}")
         size = prod(side for side in self._shape if side != -1)
-        fits = len(values) % size == 0 if self._shape[:1] == (-1,) and size else len(values) == size
+        fits = len(values) % size == 0 if -1 in self._shape else len(values) == size
         if not fits:
             raise ValueError(f"feature {spec.name!r} has {counted(len(values), 'value')}, not {size}")
         return values

@@ -301,6 +301,8 @@ def _unpacked(spec: FeatureSpec, value: tf.Tensor) -> tf.Tensor:
         dtype = tf.string if spec.dtype == "object" else tf.as_dtype(spec.dtype)
         value = tf.io.parse_tensor(value, dtype)
         value.set_shape(spec.tensor_shape)
+    if None in spec.shape[1:]:
+        value = tf.reshape(value, [-1 if side is None else side for side in spec.shape])
     return value
 
 
@@ -311,7 +313,7 @@ def class_index(dataset: Dataset, spec: FeatureSpec) -> Callable[[tf.Tensor], tf
     become a vector with a 1.0 for each of them.
     """
     count = len(dataset.labels)
-    several = spec.value_shape not in ((), (1,))
+    several = spec.value_shape != ()
     if several and not count:
         raise UsageError("The dataset has no classes; load it with as_dict=True.")
     names = None

@@ -276,14 +276,20 @@ def test_lists_of_objects_are_ragged_tensors(tmp_path: Path) -> None:
         IMAGE,
         FeatureSpec("xmin", FeatureType.FLOAT, (None,), FeatureRole.BOX_XMIN),
         FeatureSpec("id", FeatureType.INT64, (None,), FeatureRole.OBJECT_LABEL, optional=True),
+        FeatureSpec("rows", FeatureType.INT64, (2, None), FeatureRole.EXTRA),
     )
-    records = [{"image": [png()], "xmin": [0.5] * n, **({"id": [1] * n} if n else {})} for n in (2, 0, 1)]
+    records = [
+        {"image": [png()], "xmin": [0.5] * n, **({"id": [1] * n} if n else {}), "rows": range(2 * n)}
+        for n in (2, 0, 1)
+    ]
     directory, _ = made(tmp_path / "out", features, records)
     (batch,) = loader.load(directory, shuffle=False, image_size=20, dtype="float32")
     assert batch["image"].shape == [3, 20, 20, 3]
     for name in ("xmin", "id"):
         assert isinstance(batch[name], tf.RaggedTensor)
         assert batch[name].row_lengths().numpy().tolist() == [2, 0, 1]
+    rows = [record["rows"].tolist() for record in Records(directory)]
+    assert batch["rows"].to_list() == rows == [[[0, 1], [2, 3]], [[], []], [[0], [1]]]
     with pytest.raises(UsageError, match="more than an image and a class"):
         loader.load(directory, as_dict=False)
 
