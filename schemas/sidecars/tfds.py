@@ -110,7 +110,7 @@ def _feature(spec: FeatureSpec, dataset: Dataset) -> _Json:
     """Returns a feature's entry in `features.json`."""
     if spec.encoding is not Encoding.PLAIN:
         return _values(spec, _scalar(spec))
-    if spec.fill is FeatureRole.ENCODED and not spec.optional:
+    if spec.fill is FeatureRole.ENCODED:
         return _picture(dataset)
     if spec.fill in (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY) and not spec.optional:
         return _class_mask(dataset)
@@ -200,7 +200,7 @@ def _dimensions(shape: _Shape) -> _Json:
 
 def _supervised(features: Sequence[FeatureSpec]) -> _Json | None:
     """Returns the result of `as_supervised=True`: the picture and its class."""
-    images = [spec.name for spec in features if spec.fill is FeatureRole.ENCODED and not spec.optional]
+    images = [spec.name for spec in features if spec.fill is FeatureRole.ENCODED]
     labels = [
         spec.name
         for spec in features

@@ -143,14 +143,6 @@ def test_the_cache_holds_the_type_of_the_dataset(tmp_path: Path) -> None:
         assert set(seen) == {tf.uint16}
 
 
-def test_all_features_of_a_record() -> None:
-    directory, pictures = deep_dataset("six channels")
-    for number, row in enumerate(loader.load(directory, batch_size=None, shuffle=False, as_dict=True)):
-        assert row["image/dtype"] == b"uint16" and row["image/channels"] == 6
-        np.testing.assert_array_equal(row["image"], pictures[number])
-    assert Records(directory)[0]["image/dtype"] == b"uint16"
-
-
 @given(PIXELS, st.sampled_from(["uint8", "uint16", "float32", "float16"]))
 def test_numpy_and_tensorflow_convert_alike(pixels: np.ndarray[Any, Any], dtype: str) -> None:
     if pixels.dtype == np.float32 and dtype.startswith("uint"):
