@@ -151,7 +151,7 @@ def load(
         data = data.shuffle(_buffer(contents, slices, shuffle), seed=seed)
     data = data.map(make_element, num_parallel_calls=tf.data.AUTOTUNE)
     if cache:
-        data = _cached(data, cache, (contents.fingerprint, slices, size, kind, bool(shuffle)))
+        data = _cached(data, cache, (contents.fingerprint, slices, size, kind, bool(shuffle), deterministic))
         if shuffle:
             # Elements that are cached in memory take no more memory in the buffer.
             pixels = math.prod(side or 0 for side in shape)
