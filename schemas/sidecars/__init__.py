@@ -7,7 +7,7 @@ only shards have names that begin with the name of a split.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from shardwright.schemas import dataset as files
@@ -91,12 +91,14 @@ def clash_of(split: str) -> str:
     return next((file for file in SIDE_FILES if file.startswith(split)), "")
 
 
-def check_split_names(splits: Iterable[str]) -> None:
-    """Checks that no side file begins with the name of a split.
+def check_split_names(splits: Collection[str]) -> None:
+    """Checks that no side file begins with the name of a split, and that readers can tell splits apart.
 
     Raises:
-      ValueError: If one does; the message names it.
+      ValueError: If a split needs another name.
     """
+    if len(splits) > 1 and "all" in splits:
+        raise ValueError("split 'all' needs another name, because readers take it for all splits")
     for split in splits:
         if file := clash_of(split):
             raise ValueError(

@@ -220,6 +220,8 @@ def test_a_pattern_of_a_usual_split_selects_shards_only(split: str) -> None:
     shard = shard_file(split, 0, 1, ".tfrecord")
     assert matching([shard, *SIDE_FILES], f"{split}*") == [shard]
     check_split_names([split])
+    with pytest.raises(ValueError, match="'all' needs another name, because readers take it for all splits"):
+        check_split_names([split, "all"])
 
 
 @pytest.mark.parametrize(
