@@ -23,6 +23,7 @@ from shardwright.schemas.columns import column_values, decode_extra, encode_extr
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut, UsageError, words_of
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, one_label, printable
+from shardwright.schemas.layouts import Needs
 
 #: Separator between the key of a source image and the suffix of a picture that was made of it.
 SUFFIX_SEPARATOR = "#"
@@ -282,7 +283,7 @@ def mapped_ref(ref: ImageRef, mapped: MappedImage, fits: bool, settings: Convert
       ImageFault: If the hook returned values that cannot be stored.
     """
     key = f"{ref.key}{SUFFIX_SEPARATOR}{mapped.suffix}" if mapped.suffix else ref.key
-    annotations, label = None if fits else _annotations(ref, mapped, settings), _label(ref, mapped)
+    annotations, label = None if fits else _annotations(ref, mapped, settings), _label(ref, mapped, settings)
     if printable(key + label) != key + label:
         raise failed(f"its suffix {mapped.suffix!r} or its labels are not UTF-8")
     return (ref if annotations is None else ref.annotated(annotations))._replace(
@@ -294,12 +295,15 @@ def mapped_ref(ref: ImageRef, mapped: MappedImage, fits: bool, settings: Convert
     )
 
 
-def _label(ref: ImageRef, mapped: MappedImage) -> str:
+def _label(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) -> str:
     if mapped.labels is None:
         return ref.label
-    is_list = isinstance(mapped.labels, Iterable) and not isinstance(mapped.labels, str)
+    is_list = isinstance(mapped.labels, Sequence) and not isinstance(mapped.labels, str)
     if not is_list or not all(isinstance(name, str) for name in mapped.labels):
         raise failed(f"labels is {mapped.labels!r}, not a list of class names")
+    has_several = len(mapped.labels) > 1 and settings.record_layout.needs is Needs.LABEL
+    if has_several and not settings.label_separator:
+        raise failed("it returned several classes; --label_separator '|' lets an image have several")
     return LABEL_SEPARATOR.join(map(one_label, mapped.labels))
 
 
@@ -329,7 +333,7 @@ def _annotations(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) 
         if not annotations.objects:
             return None
         raise failed("it changed the size of an image with objects; return them as MappedImage.objects")
-    objects = tuple(mapped.objects) if isinstance(mapped.objects, Iterable) else (mapped.objects,)
+    objects = tuple(mapped.objects) if isinstance(mapped.objects, Sequence) else (mapped.objects,)
     if not all(isinstance(item, ObjectAnnotation) for item in objects):
         raise failed("its objects are not of the class ObjectAnnotation")
     objects = tuple(map(_plain, objects))

@@ -42,8 +42,8 @@ def _is_met(condition: Condition, name: str, facts: ConversionFacts) -> bool:
     settings, needs = facts.settings, facts.settings.record_layout.needs
     match condition:
         case Condition.SOURCE:
-            if facts.sources is None or (name == "extra_columns" and settings.map):
-                return True  # a hook can fill the columns
+            if facts.sources is None or (name in ("extra_columns", "label_separator") and settings.map):
+                return True  # a hook can return columns and several classes
             return any(source_by_name(source).uses(name, facts.metadata) for source in facts.sources)
         case Condition.RESIZING:
             return bool(settings.resize)

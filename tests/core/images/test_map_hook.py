@@ -195,6 +195,7 @@ def test_objects_of_a_hook_replace_those_of_the_source() -> None:
             "it returned a wrong value",
         ),
         (described(), MappedImage(PICTURE, labels=[]), ConvertSettings(), "it has no class"),
+        (described(), MappedImage(PICTURE, labels=["a", "b"]), ConvertSettings(), "several classes"),
         (described(), MappedImage(PICTURE, labels=5), ConvertSettings(), "labels is 5, not a list"),  # type: ignore[arg-type]
         (
             described(), MappedImage(PICTURE, objects=[ObjectAnnotation("cat", 5)]), DETECTION,  # type: ignore[arg-type]
