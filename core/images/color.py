@@ -15,6 +15,8 @@ from shardwright.core.images.faults import NO_LIMIT, PillowSettings, unsupported
 _SRGB = ImageCms.createProfile("sRGB")
 #: Largest difference (of 255) from sRGB of a profile that is treated as sRGB.
 _SRGB_TOLERANCE = 2
+#: In a profile that shows white darker than this (of 255) in any channel, the colors are damaged.
+_LEAST_WHITE = 128
 #: Number of pixels that are converted at once.
 STRIP_PIXELS = 1 << 22
 _WHITE_IS_ZERO, _SIGNED = 0, (2,)
@@ -64,7 +66,7 @@ def changes_colors(profile: bytes, mode: str) -> bool:
 def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     """Returns the transform from a profile to sRGB; None if it changes nothing or cannot be used.
 
-    Profiles that do not fit the picture's mode or cannot be parsed are ignored, as in browsers.
+    Profiles that do not fit the picture's mode or are damaged are ignored, as in browsers.
     """
     try:
         transform = ImageCms.buildTransform(ImageCms.ImageCmsProfile(io.BytesIO(profile)), _SRGB, mode, "RGB")
@@ -83,7 +85,10 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     seen = ImageCms.applyTransform(probe, transform)
     if seen is None:
         return None
-    difference = np.abs(np.asarray(seen, np.int16) - np.asarray(probe.convert("RGB"), np.int16))
+    shown = np.asarray(seen, np.int16)
+    if shown[0, -1].min() < _LEAST_WHITE:  # some programs write colors that are zero
+        return None
+    difference = np.abs(shown - np.asarray(probe.convert("RGB"), np.int16))
     return None if difference.max() <= _SRGB_TOLERANCE else transform
 
 

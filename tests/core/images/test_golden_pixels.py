@@ -252,8 +252,12 @@ def test_a_picture_tagged_srgb_is_unchanged_and_kept() -> None:
 
 @pytest.mark.parametrize(
     "profile",
-    [b"garbage", SRGB[:200], SRGB.replace(b"acsp", b"pcsa"), SRGB.replace(b"RGB ", b"CMYK"), GAMMA_18[:-30]],
-)
+    [
+        b"garbage", SRGB[:200], SRGB.replace(b"acsp", b"pcsa"), SRGB.replace(b"RGB ", b"CMYK"),
+        GAMMA_18[:-30],
+        pictures.icc_profile([(0, 0, 0), (-32768, 0, 0), (0, 0, 0)], 1.8),  # as JasPer wrote it
+    ],
+)  # fmt: skip
 def test_a_broken_or_unfitting_profile_is_ignored(profile: bytes) -> None:
     data = pictures.file_of(Image.fromarray(RGB), "PNG", icc_profile=profile)
     assert np.array_equal(pictures.to_png(data), RGB)
