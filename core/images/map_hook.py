@@ -61,7 +61,7 @@ class MappedImage:
     """A picture that a hook returns, with what differs from the source.
 
     Attributes:
-      image: The picture, in any mode that Pillow can convert to RGB.
+      image: The picture, in any mode but I that Pillow can convert to RGB.
       suffix: Text after `KEY#` in the key of the record. A hook that returns several pictures for an image
         gives each its own suffix. Empty if the key stays.
       labels: Class names; None for those of the source.
@@ -212,6 +212,8 @@ def _check(mapped: Any, max_pixels: int) -> None:
     width, height = mapped.image.size
     if not 0 < width * height <= max_pixels:
         raise failed(f"it returned a picture of {width} x {height} pixels; 1 to {max_pixels} are allowed")
+    if mapped.image.mode == "I":
+        raise failed("it returned a picture of mode I, whose white may be 255 or 65535; convert it to L")
 
 
 def _dropped(reason: str) -> LeftOut:

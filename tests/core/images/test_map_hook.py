@@ -62,6 +62,7 @@ def test_an_image_can_be_left_out(returned: Any, reason: str) -> None:
         ([PICTURE, PICTURE], "two pictures with the suffix ''"),
         (Image.new("L", (101, 1)), "a picture of 101 x 1 pixels; 1 to 100 are allowed"),
         (Image.new("L", (0, 5)), "a picture of 0 x 5 pixels"),
+        (Image.new("I", (5, 5)), "a picture of mode I, whose white may be"),
     ],
 )
 def test_a_wrong_result_is_a_fault_of_the_image(returned: Any, message: str) -> None:
