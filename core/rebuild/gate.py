@@ -273,7 +273,9 @@ def gate_version(
             text = f"{value} of the images are bad ({bad:,} of {tried:,}; limit {most})"
             item = Violation("bad_images", "max_bad_fraction", Severity.ERROR, text)
             judged.append((item, accepted.weigh_images(item, dataset)))
-        same = (about for fingerprint, about in previous.rolled_back if fingerprint == dataset.fingerprint)
+        # What readers have now was accepted after the rollback, so it is not refused once more.
+        held = previous.dataset.fingerprint if previous.dataset is not None else ""
+        same = (about for what, about in previous.rolled_back if what == dataset.fingerprint != held)
         again = [f"it is identical to {about}" for about in same]
         refusals = (
             *(item for _, item in judged),

@@ -248,6 +248,18 @@ def test_a_version_that_was_rolled_back_is_not_published_again_even_if_it_is_dam
     assert fingerprint == bad.outcome["fingerprint"] and "has a damaged version.json" in about
 
 
+def test_records_that_readers_have_again_after_a_rollback_are_not_refused(folder: Path) -> None:
+    output, job = str(folder / "out"), _job(folder, "  {}\n")
+    _new_class(folder)
+    rebuild(job)
+    rollback(output)
+    with pytest.raises(DataRefused, match="which was rolled back"):
+        rebuild(job)
+    publish(f"{output}@{list_versions(output)[-1].version}", accept="rolled_back")
+    (folder / "source" / "ant" / "1.png").touch()
+    assert rebuild(job).changed
+
+
 def test_changes_are_counted_in_words() -> None:
     assert changes_text({"re_encoded": 1800, "added": 1, "moved": 0}) == "1 added, 1,800 re-encoded"
 
