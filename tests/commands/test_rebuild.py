@@ -28,7 +28,7 @@ from helpers.packing import tar_info, tar_of, zip_of
 from shardwright.core import storage
 from shardwright.core.conversion import ReusableRecord
 from shardwright.core.dataset_files import read_dataset
-from shardwright.core.rebuild.begin import PreviousState
+from shardwright.core.rebuild.begin import PreviousState, read_input
 from shardwright.core.rebuild.compare import decide
 from shardwright.pipelines.prepare import software_versions
 from shardwright.pipelines.validate import validate
@@ -87,13 +87,14 @@ def test_another_version_of_the_software_converts_everything_and_the_frames_of_r
     assert any("shardwright is 99.0, was " in reason for reason in result.outcome["reasons"])
 
 
-def test_a_reason_does_not_show_layouts(sound_dataset: Path) -> None:
+def test_reasons_name_missing_files_but_do_not_show_layouts(sound_dataset: Path) -> None:
     dataset = read_dataset(str(sound_dataset))
     plan = replace(dataset.plan, settings={**dataset.plan.settings, "layout": '{"name": "own"}'})
     forecast = Forecast(plan, {}, {}, {}, 0, 0, {}, 0, {})
-    previous = PreviousState("v", dataset=dataset)
+    previous = PreviousState("v", dataset=dataset, missing=frozenset({"a.idx"}))
     decision = decide(previous, forecast, [], dataset.versions, dataset.provenance, [])
-    assert decision.build and decision.reasons == ("--layout differs",)
+    missing = "1 file of the latest version is missing, such as a.idx"
+    assert decision.build and decision.reasons == ("--layout differs", missing)
 
 
 @pytest.mark.slow
@@ -163,6 +164,8 @@ def test_records_of_a_refused_version_are_not_trusted_more_than_its_sources(
         rebuilt.again(shards="1", max_bad_fraction=0.0)
     alter_in_secret(folder / "2.bmp", other_pixels(folder / "2.bmp"))
     assert work(rebuilt, compared=False, max_bad_fraction=1.0, verify_sources=state == "known")[2] == 2
+    remembered = read_input(str(rebuilt.output))
+    assert remembered and (remembered.version == rebuilt.latest.name) == (state != "unknown")
     if state == "unknown":  # all images are read each time
         alter_in_secret(folder / "4.bmp", other_pixels(folder / "4.bmp"))
         assert work(rebuilt, compared=False) == (0, 8, 1)
