@@ -151,6 +151,7 @@ def test_several_images_of_one_source(photos: Path, tmp_path: Path) -> None:
 
 def test_a_rebuild_copies_what_hooks_made(photos: Path, tmp_path: Path) -> None:
     settings = {"map": "tiling:tiles", "resize": "32", "shards": "2", "splits": "train=0.8,test=0.2"}
+    settings["verify"] = "none"
     versions = tmp_path / "versions"
     first = rebuild(input=photos, output=versions, **settings)
     before = dataset_of(first).all_records

@@ -488,11 +488,3 @@ def test_the_command_finds_what_is_recorded_of_its_checks(copied: Path, photos: 
         found = validate(copied, mode=mode, against=against, report=tmp_path / "findings.json").run.counts
         assert sorted(set(found) - NOTES) == recorded[depth]
     assert len({*map(tuple, recorded.values())}) == len(DEPTHS) - 1  # it is another one at each depth
-
-
-def test_a_finding_names_file_and_field(copied: Path) -> None:
-    (mutation,) = (item for item in MUTATIONS if item.name == "class_counts: a number")
-    mutation.change(copied)
-    (finding,) = findings_of(copied, "fast")
-    assert (finding.code.value, finding.shard) == ("COUNT_MISMATCH", "dataset.json")
-    assert "'class_counts.train.birds'" in finding.message
