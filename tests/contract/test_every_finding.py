@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections import Counter
@@ -15,6 +14,7 @@ from helpers.annotation_sets.coco import put_coco, save
 from helpers.depths import findings_at
 from helpers.manifests import write_jsonl
 from helpers.mutations import added, appended, in_json, removed
+from helpers.pictures import file_of
 from helpers.planting import edit_record, write_ledger, write_shard, written_lines
 from helpers.resealing import (
     Edit,
@@ -174,9 +174,7 @@ def drop_objects(dataset: Path) -> None:
 
 
 def png(width: int, height: int, value: int) -> bytes:
-    out = io.BytesIO()
-    Image.new("L", (width, height), value).save(out, "PNG")
-    return out.getvalue()
+    return file_of(Image.new("L", (width, height), value), "PNG")
 
 
 def all_dogs(features: Features) -> None:
