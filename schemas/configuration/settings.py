@@ -515,7 +515,7 @@ class ConvertSettings:
                 f"--layout {self.record_layout.name}: its pixels have the type {stored}, but images are "
                 f"scaled to 8 bits; add --depth keep{', or leave dtype out' if stored == 'uint8' else ''}."
             )
-        if FeatureRole.DTYPE in self.record_layout.by_role() and not self.states_dtype:
+        if FeatureRole.DTYPE in self.record_layout.by_role and not self.states_dtype:
             raise UsageError(
                 f"Layout {self.record_layout.name} stores the type of each image's samples, which is always "
                 "uint8 here; add --depth keep, or drop the feature with fill: dtype."
