@@ -36,12 +36,7 @@ from shardwright.core.validation.outliers import (
     sizes_of,
 )
 from shardwright.core.validation.shard import ShardCheck, ShardTask, ShardTotals, check_shard
-from shardwright.core.validation.stored_checks import (
-    sound_records,
-    store_check,
-    stored_check,
-    sum_up,
-)
+from shardwright.core.validation.stored_checks import check_and_store, sum_up
 from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.findings import Finding, FindingSummary
@@ -87,7 +82,7 @@ def _check_shard(
     if hold is not None:
         hold.renew()
     if stores and depth >= CheckDepth.FAST:
-        check = _checked(task, schema, depth, hold)
+        check = check_and_store(task, schema, depth, hold)
     else:
         check = sum_up(check_shard(task, schema, depth), depth)
     if totals is not None:
@@ -114,18 +109,6 @@ def _check_shard(
         ledger_summary=check.ledger_summary if summaries else None,
         stored=check.stored,
     )
-
-
-def _checked(task: ShardTask, schema: RecordSchema, depth: CheckDepth, hold: HeldLease | None) -> ShardCheck:
-    """Checks a shard and stores the result, or returns the stored result of an earlier check."""
-    check = stored_check(task, schema, depth)
-    if check is not None:
-        return check
-    # A check that decodes no image cannot save anything with the digests of sound records.
-    sound = sound_records(task, schema, depth) if depth >= CheckDepth.FULL else None
-    checked = sum_up(check_shard(task, schema, depth, sound), depth)
-    checked.stored = store_check(task, schema, depth, checked, hold)
-    return checked
 
 
 @composite

@@ -28,7 +28,7 @@ from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.duplicates import ComparedRecord
 from shardwright.core.validation.outliers import odd_pictures
-from shardwright.core.validation.shard import Digest, ShardCheck, ShardTask, SoundRecords
+from shardwright.core.validation.shard import Digest, ShardCheck, ShardTask, SoundRecords, check_shard
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.dataset import canonical_json
@@ -92,6 +92,30 @@ def sum_up(check: ShardCheck, depth: CheckDepth) -> ShardCheck:
         check.summary.add(odd_pictures(check.pictures))
         check.statistics = Statistics.of_shard(check.split, check.pictures, check.features)
     return check
+
+
+def check_and_store(
+    task: ShardTask, schema: RecordSchema, depth: CheckDepth, hold: HeldLease | None = None
+) -> ShardCheck:
+    """Checks a shard and stores the result, or returns the stored result of an earlier check.
+
+    Args:
+      task: The shard.
+      schema: Record schema of the dataset.
+      depth: Depth of the check.
+      hold: Lease that the run must hold. None if it needs no lease.
+
+    Raises:
+      EngineError: If the lease was lost, or the storage failed.
+    """
+    check = stored_check(task, schema, depth)
+    if check is not None:
+        return check
+    # A check that decodes no image cannot save anything with the digests of sound records.
+    sound = sound_records(task, schema, depth) if depth >= CheckDepth.FULL else None
+    checked = sum_up(check_shard(task, schema, depth, sound), depth)
+    checked.stored = store_check(task, schema, depth, checked, hold)
+    return checked
 
 
 def store_check(
