@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import pickle
 import shutil
 import subprocess
 import sys
@@ -162,15 +161,6 @@ def test_splits_filters_and_new_splits_select_records(sound_dataset: Path) -> No
         Records(sound_dataset, "trian")
 
 
-def test_pickled_records_are_equal_and_contain_no_open_file() -> None:
-    for kind in ("photos", "shapes"):
-        records = Records(described(kind))
-        first = records.raw(0)
-        part = pickle.loads(pickle.dumps(records[1:]))
-        assert [part.raw(i) for i in range(len(part))] == [records.raw(i) for i in range(1, len(records))]
-        assert records.raw(0) == first
-
-
 def _raws(records: Records) -> list[bytes]:
     return [records.raw(i) for i in (*range(0, len(records), 2), *range(1, len(records), 2))]
 
@@ -184,9 +174,10 @@ def test_forked_processes_share_records() -> None:
 
 
 def test_spawned_processes_share_records() -> None:
-    records = Records(described("photos"))
+    records = Records(described("shapes"))[1:]
+    expected = _raws(records)  # shards are unpacked when it is pickled
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        assert pool.map(records.raw, range(len(records))) == serialized(described("photos"))
+        assert pool.map(_raws, [records] * 2) == [expected] * 2
 
 
 def test_threads_share_records_with_fewer_files_than_threads() -> None:

@@ -106,15 +106,6 @@ def _ascending(dataset: Dataset, expression: str) -> bool:
     return all((item.from_ or 0) <= (item.to or infos[item.splitname].num_examples) for item in absolute)
 
 
-@given(LENGTHS, st.integers(0, 100), st.integers(0, 100))
-def test_adjacent_shares_contain_each_record_once(lengths: list[int], a: int, b: int) -> None:
-    dataset = made_of(train=lengths)
-    low, high = sorted((a, b))
-    parts = slices_of(dataset, f"train[:{low}%]+train[{low}%:{high}%]+train[{high}%:]", "")
-    assert rows(parts) == rows(slices_of(dataset, "train", ""))
-    assert number_of_records(parts) == sum(lengths)
-
-
 @pytest.mark.parametrize(
     "expression, what",
     [

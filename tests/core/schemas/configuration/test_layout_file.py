@@ -185,7 +185,6 @@ def test_messages_about_a_wrong_file(text: str, message: str) -> None:
         ("{column: x, type: int, shape: null}", "shape: None is not a shape; write .*null. for any number"),
         ("{column: x, type: int, shape: [null, null]}", "only one side of a shape can be null"),
         ("{column: x, type: int, shape: [1000, 1001]}", "more than 1,000,000 values"),
-        ("{column: x, type: int, shape: [4611686018427387904, 9]}", "more than 1,000,000 values"),
         ("{constant: a, type: int}", "'a' is not a valid int64"),
         ("{constant: 1e400, type: float}", "."),
         ("{constant: [1, .nan], type: float}", "dataset.json holds no infinite numbers"),
