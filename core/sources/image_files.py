@@ -356,7 +356,8 @@ def labelled(ref: ImageRef, names: Sequence[str], noun: str, settings: ConvertSe
             f"it has several {noun} ({', '.join(names[:3])[:_MAX_CHARACTERS]}); --label_separator '|' lets "
             "an image have several classes"
         )
-    return ref._replace(label=LABEL_SEPARATOR.join(names))
+    message = ref.message if names else f"{ref.message} has no class"
+    return ref._replace(label=LABEL_SEPARATOR.join(names), message=message)
 
 
 def bad_entry(key: str, uri: str, message: str, reason: str = QuarantineReason.BAD_ANNOTATION) -> ImageRef:

@@ -284,6 +284,7 @@ def test_only_files_of_the_usual_name_are_detected(tmp_path: Path) -> None:
     assert listed(path, "classification").input.source == "manifest"
     found = listed(path, "classification", source="class_columns", image_root=tmp_path)
     assert {key: ref.label for key, ref in found.refs.items()} == {"eagle.jpg": "label", "apple.jpg": ""}
+    assert found.refs["apple.jpg"].message == "line 3 of my_classes.csv has no class"
 
 
 @pytest.mark.parametrize(
