@@ -123,7 +123,6 @@ def test_a_changed_source_id_gives_no_name_two_ids() -> None:
 def test_labels_txt_of_a_layout_that_begins_at_one_is_read_back() -> None:
     text = labels_txt({1: "cat", 2: "dog"})
     assert parse_class_names(text, "f", first_label=1)[0] == ("cat", "dog")
-    assert parse_class_names("0:cat\n1:dog\n", "f", first_label=1)[0] == ("cat", "dog")
     with pytest.raises(UsageError, match="must begin with 1"):
         parse_class_names("2:cat\n3:dog\n", "f", first_label=1)
     with pytest.raises(UsageError, match="must begin with 0"):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import subprocess
-import sys
 import tomllib
 from typing import Any
 
@@ -131,14 +129,3 @@ def test_a_command_that_cannot_be_imported_says_why(
     assert capsys.readouterr().err == (
         "shardwright: shardwright convert needs Apache Beam; install it with `pip install shardwright`.\n"
     )
-
-
-def test_a_command_that_needs_a_package_later_says_why() -> None:
-    program = (
-        "import sys; sys.modules['apache_beam'] = None\n"
-        "from shardwright.pipelines import cli\n"
-        "sys.exit(cli.main(['inspect', 'hdfs://host/dataset']))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "needs Apache Beam; install it with `pip install shardwright`." in done.stderr

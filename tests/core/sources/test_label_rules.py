@@ -116,7 +116,6 @@ class TestNumbers:
         assert self._label(self._rules("cat", "dog", first=1), "1") == "cat"
         assert parse_class_names("1:cat\n2:dog\n", "f", first_label=1) == (("cat", "dog"), 1)
         assert parse_class_names("0:cat\n1:dog\n", "f", first_label=1) == (("cat", "dog"), 0)
-        assert parse_class_names("cat\n12:30\n", "f") == (("cat", "12:30"), 0)
 
     def test_other_rules_apply_after_the_names(self, tmp_path: Path) -> None:
         keep = tmp_path / "keep.txt"

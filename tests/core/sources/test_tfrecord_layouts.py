@@ -225,11 +225,6 @@ def test_labels_that_are_bytes_of_numbers_are_not_names(label: Any, tmp_path: Pa
     ("record", "settings", "says"),
     [
         (
-            {name: value for name, value in object_record(0).items() if name != "image/encoded"},
-            {"layout": "detection"},
-            "holds no image, which convert needs",
-        ),
-        (
             {"image": np.full(1440, 99, np.float32).tobytes(), "label": 1},
             {"pixel_shape": "20x24x3"},
             "are not 20 x 24 x 3 pixels, and no image file",
