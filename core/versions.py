@@ -379,6 +379,9 @@ def remove_version(output: str, version: str) -> bool:
         stored = read_pointer(output)
         if (stored and stored[0].version == version) or storage.exists(storage.join(directory, PINNED_JSON)):
             return False
+        if os.path.islink(directory):  # somebody moved the version elsewhere, where it stays whole
+            storage.remove(directory)
+            return True
         for file in (VERSION_JSON, *COMMIT_FILES):
             storage.remove(storage.join(directory, file))
         storage.remove_tree(directory)

@@ -34,7 +34,7 @@ from shardwright.core import storage
 from shardwright.core import versions as pointers
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.validation.directory import check_version_files
-from shardwright.core.versions import list_versions, read_version_record, surplus
+from shardwright.core.versions import list_versions, read_version_record, remove_version, surplus
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback
@@ -107,6 +107,13 @@ def test_versions_can_be_pinned(capfd: Capture, out: Path) -> None:
     assert "did you mean" in sentence_of(run(capfd, "versions", out, "--pin", "20261121T020001Z"), 2)
     add_version(out, None, V4, "building")
     assert "is not complete" in sentence_of(run(capfd, "versions", out, "--pin", V4), 2)
+
+
+def test_of_a_version_that_was_moved_elsewhere_only_the_link_is_removed(out: Path, tmp_path: Path) -> None:
+    link = out / "versions" / V1
+    moved = link.rename(tmp_path / "moved")
+    link.symlink_to(moved)
+    assert remove_version(str(out), V1) and not link.is_symlink() and (moved / "dataset.json").exists()
 
 
 def test_directories_without_versions_are_refused(
