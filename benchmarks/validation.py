@@ -34,7 +34,7 @@ from PIL import Image
 from results import Result
 from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 
-from shardwright.core.concurrency.workers import usable_cpus
+from shardwright.core.concurrency.resources import usable_cpus
 from shardwright.core.validation.duplicates import bucket_rows, buckets_of_rows
 from shardwright.core.validation.shard import ShardTask, check_shard
 from shardwright.loader import Records

@@ -12,13 +12,13 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from shardwright.core.concurrency.converters import current_converters
-from shardwright.core.concurrency.pool import (
+from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.concurrency.thread_pool import (
     IN_FLIGHT_BYTES,
     WORKING_BYTES,
     OrderedMap,
     working_budget,
 )
-from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.images import color, deep_pixels
 from shardwright.core.images.annotate import Annotated, annotate, read_mask

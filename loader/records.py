@@ -17,7 +17,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from PIL import Image
 
-from shardwright.core.concurrency.pool import OrderedMap, each
+from shardwright.core.concurrency.thread_pool import OrderedMap, each
 from shardwright.loader.decode import FeatureReader, PictureReader, Pixels, Value
 from shardwright.loader.selection import (
     NUMPY_TYPES,

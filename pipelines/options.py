@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from typing import Any
 
+from shardwright.core.concurrency.resources import POOLS
 from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT
-from shardwright.core.concurrency.workers import POOLS
 from shardwright.pipelines import log
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.process import WATCHDOG
@@ -386,7 +386,7 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     """
     from apache_beam.options import pipeline_options as beam
 
-    from shardwright.transforms.runners import WorkerOptions
+    from shardwright.transforms.runner_features import WorkerOptions
 
     options = WorkerOptions(list(argv)).view_as(beam.PipelineOptions)
     if options.view_as(beam.SetupOptions).save_main_session is None:
@@ -447,7 +447,7 @@ def _beam_parser() -> argparse.ArgumentParser:
     try:
         from apache_beam.options.pipeline_options import PipelineOptions
 
-        from shardwright.transforms.runners import WorkerOptions
+        from shardwright.transforms.runner_features import WorkerOptions
     except ImportError:
         return parser
     classes = [PipelineOptions, WorkerOptions]

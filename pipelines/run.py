@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.core.concurrency.converters import converters
+from shardwright.core.concurrency.resources import PROCESSES, usable_cpus, worker_threads
 from shardwright.core.concurrency.worker_process import can_start_processes
-from shardwright.core.concurrency.workers import PROCESSES, usable_cpus, worker_threads
 from shardwright.pipelines import log
 from shardwright.pipelines.options import runner_of
 from shardwright.pipelines.process import WATCHDOG, Ending, graceful_shutdown, own_temporary_folder
@@ -109,7 +109,7 @@ def workers_of(options: Any) -> Workers:
     """Returns what decodes and encodes in a run with Beam's options."""
     from apache_beam.options.pipeline_options import DirectOptions
 
-    from shardwright.transforms.runners import WorkerOptions
+    from shardwright.transforms.runner_features import WorkerOptions
 
     cpus = usable_cpus()
     if runner_of(options) not in _RUNNERS_HERE:

@@ -23,7 +23,7 @@ from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.statistics import Statistics
 from shardwright.transforms.building_blocks import added_findings, added_statistics, composite
-from shardwright.transforms.runners import report_sink
+from shardwright.transforms.runner_features import report_sink
 from shardwright.transforms.validate import Validated
 
 _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)

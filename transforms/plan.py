@@ -45,7 +45,7 @@ from shardwright.schemas.image_ref import (
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.plan import Forecast, PartBounds, Plan
 from shardwright.transforms.building_blocks import SumOfBundle, composite, in_global_window, merge_all
-from shardwright.transforms.runners import has_one_worker, report_source
+from shardwright.transforms.runner_features import has_one_worker, report_source
 
 _CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
 _REFS_PER_BATCH = 1000

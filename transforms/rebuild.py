@@ -43,7 +43,7 @@ from shardwright.schemas.version import check_file, version_path
 from shardwright.transforms.building_blocks import added_findings, added_statistics, composite
 from shardwright.transforms.commit import condensed
 from shardwright.transforms.diff import CompareDatasets
-from shardwright.transforms.runners import report_sink
+from shardwright.transforms.runner_features import report_sink
 from shardwright.transforms.validate import Validated, verify_results
 
 _PLANNED = "planned"

@@ -12,7 +12,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.metrics import Metrics
 from apache_beam.utils.windowed_value import WindowedValue
 
-from shardwright.core.concurrency.workers import usable_cpus
+from shardwright.core.concurrency.resources import usable_cpus
 from shardwright.core.lease import HeldLease
 from shardwright.core.plan.assign import PlannedShard
 from shardwright.core.shards.finish import ShardPlace
@@ -25,7 +25,7 @@ from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast
 from shardwright.transforms.building_blocks import in_global_window
-from shardwright.transforms.runners import uses_resource_hints
+from shardwright.transforms.runner_features import uses_resource_hints
 
 _COMPRESSION_TYPES = {
     "none": CompressionTypes.UNCOMPRESSED,

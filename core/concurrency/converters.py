@@ -15,7 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
-from shardwright.core.concurrency.pool import CHUNK_ITEMS, IN_FLIGHT_BYTES, OrderedMap, each
+from shardwright.core.concurrency.resources import (
+    PROCESSES,
+    job_options,
+    usable_cpus,
+    values_of,
+    worker_threads,
+)
+from shardwright.core.concurrency.thread_pool import CHUNK_ITEMS, IN_FLIGHT_BYTES, OrderedMap, each
 from shardwright.core.concurrency.underway import UNDERWAY, Task
 from shardwright.core.concurrency.watchdog import watch_engine_worker
 from shardwright.core.concurrency.worker_process import (
@@ -23,13 +30,6 @@ from shardwright.core.concurrency.worker_process import (
     WorkerDied,
     WorkerProcess,
     can_start_processes,
-)
-from shardwright.core.concurrency.workers import (
-    PROCESSES,
-    job_options,
-    usable_cpus,
-    values_of,
-    worker_threads,
 )
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable

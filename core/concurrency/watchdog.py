@@ -14,8 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from shardwright.core.concurrency.resources import experiment, job_options, values_of
 from shardwright.core.concurrency.underway import Task
-from shardwright.core.concurrency.workers import experiment, job_options, values_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.image_ref import printable
 

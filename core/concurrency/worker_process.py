@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from shardwright.core.concurrency.resources import set_worker_processes
 from shardwright.core.concurrency.underway import UNDERWAY, Task
-from shardwright.core.concurrency.workers import set_worker_processes
 from shardwright.schemas.log_lines import LogRules
 
 #: The process imports modules where this one finds them, and nothing else of it.

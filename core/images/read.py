@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from shardwright.core import storage
-from shardwright.core.concurrency.pool import (
+from shardwright.core.concurrency.thread_pool import (
     CONNECTIONS,
     IN_FLIGHT_BYTES,
     READS_AHEAD,

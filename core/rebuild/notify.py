@@ -29,7 +29,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shardwright.core import storage
-from shardwright.core.concurrency.workers import RUN_FOLDER
+from shardwright.core.concurrency.resources import RUN_FOLDER
 from shardwright.core.dataset_files import dataset_name
 from shardwright.core.rebuild.begin import warned
 from shardwright.schemas import __version__

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.concurrency.pool import CONNECTIONS, OrderedMap, each, reading_executor
+from shardwright.core.concurrency.thread_pool import CONNECTIONS, OrderedMap, each, reading_executor
 from shardwright.core.dataset_files import json_lines
 from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.shards.finish import removed_on_failure

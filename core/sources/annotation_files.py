@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 from xml.parsers import expat
 
 from shardwright.core import storage
-from shardwright.core.concurrency.pool import OrderedMap, each, reading_executor
+from shardwright.core.concurrency.thread_pool import OrderedMap, each, reading_executor
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable

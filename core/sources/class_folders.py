@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.concurrency.pool import merge_streams
+from shardwright.core.concurrency.thread_pool import merge_streams
 from shardwright.core.images import signatures
 from shardwright.core.images.decode import check_kind
 from shardwright.core.sources import files_beside

@@ -32,7 +32,7 @@ from requests.adapters import HTTPAdapter
 from requests.exceptions import JSONDecodeError, RequestException, SSLError
 from urllib3.exceptions import HTTPError
 
-from shardwright.core.concurrency.pool import CONNECTIONS
+from shardwright.core.concurrency.thread_pool import CONNECTIONS
 from shardwright.core.storage import faults, object_store
 from shardwright.core.storage.faults import Answer, BadAnswer, Damaged, Fault, Service
 from shardwright.core.storage.store import (

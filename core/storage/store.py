@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import IO, Any, ClassVar, NamedTuple
 
-from shardwright.core.concurrency.workers import job_options, values_of
+from shardwright.core.concurrency.resources import job_options, values_of
 from shardwright.core.storage.faults import Contact, Fault, Result, retried
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable

@@ -13,7 +13,7 @@ from typing import IO, NamedTuple, cast
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
-from shardwright.core.concurrency.pool import reserve_working_bytes
+from shardwright.core.concurrency.thread_pool import reserve_working_bytes
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.hash_buckets import bucket_count
 from shardwright.core.images.metadata import in_words

@@ -28,7 +28,7 @@ from helpers.repository import PHOTOS
 from helpers.versioned import make_versions
 from PIL import Image
 
-from shardwright.core.concurrency.workers import job_options, values_of
+from shardwright.core.concurrency.resources import job_options, values_of
 from shardwright.pipelines import cli, log, options
 from shardwright.pipelines.command import BeamOptions, Command, Outcome
 from shardwright.pipelines.log import forgiving_streams, print_result

@@ -44,10 +44,10 @@ from helpers.listing import listed
 
 from shardwright.core import conversion as shard_convert
 from shardwright.core import storage
-from shardwright.core.concurrency.pool import ByteBudget
+from shardwright.core.concurrency.resources import experiment, values_of
+from shardwright.core.concurrency.thread_pool import ByteBudget
 from shardwright.core.concurrency.underway import UNDERWAY, Task, Underway
 from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT, Watchdog
-from shardwright.core.concurrency.workers import experiment, values_of
 from shardwright.core.images import read
 from shardwright.pipelines import cli
 from shardwright.pipelines import run as engine
@@ -631,7 +631,7 @@ def test_workers_of_a_cluster_have_the_options_that_beam_lacks(monkeypatch: pyte
     """They do not import the launcher's modules, so Beam does not know these options there."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from shardwright.transforms.runners import WorkerOptions
+    from shardwright.transforms.runner_features import WorkerOptions
 
     monkeypatch.setattr(WorkerOptions, "_add_argparse_args", PipelineOptions._add_argparse_args)
     given = {"pool": "processes", "gcs_user_project": "payer", "sdk_worker_parallelism": "0"}

@@ -35,7 +35,7 @@ from shardwright.pipelines.run import (
     run_pipeline,
     suppress_beam_logs,
 )
-from shardwright.transforms.runners import report_sink
+from shardwright.transforms.runner_features import report_sink
 
 
 @pytest.fixture(autouse=True)

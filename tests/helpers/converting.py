@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from shardwright.core.concurrency.workers import PROCESSES
+from shardwright.core.concurrency.resources import PROCESSES
 from shardwright.pipelines import progress, run
 
 

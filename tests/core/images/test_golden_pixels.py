@@ -255,7 +255,7 @@ def test_a_picture_tagged_srgb_is_unchanged_and_kept() -> None:
     [
         b"garbage", SRGB[:200], SRGB.replace(b"acsp", b"pcsa"), SRGB.replace(b"RGB ", b"CMYK"),
         GAMMA_18[:-30],
-        pictures.icc_profile([(0, 0, 0), (-32768, 0, 0), (0, 0, 0)], 1.8),  # as JasPer wrote it
+        pictures.icc_profile([(0, 0, 0), (-32768, 0, 0), (0, 0, 0)], 1.8),  # in which white is dark
     ],
 )  # fmt: skip
 def test_a_broken_or_unfitting_profile_is_ignored(profile: bytes) -> None:

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from helpers.storage.scripted import Answers, Response, serving
 
-from shardwright.core.concurrency.workers import RUN_FOLDER
+from shardwright.core.concurrency.resources import RUN_FOLDER
 from shardwright.core.rebuild import notify
 from shardwright.core.rebuild.notify import run_hooks
 from shardwright.schemas.configuration.job import Hook

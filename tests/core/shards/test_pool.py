@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.concurrency.pool import (
+from shardwright.core.concurrency.thread_pool import (
     CHUNK_ITEMS,
     ByteBudget,
     OrderedMap,
@@ -253,7 +253,7 @@ def test_abandoned_merged_streams_end_their_threads() -> None:
 CODE = """
 import sys
 from PIL import Image
-from shardwright.core.concurrency.pool import working_budget
+from shardwright.core.concurrency.thread_pool import working_budget
 
 def resident():
     with open("/proc/self/statm") as file:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from shardwright.pipelines import options
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_from
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.runners import WorkerOptions
+from shardwright.transforms.runner_features import WorkerOptions
 
 FOLDER = ROOT / "deploy" / "dataflow"
 WORKERS, GENERAL = FOLDER / "Dockerfile", ROOT / "docker" / "Dockerfile"

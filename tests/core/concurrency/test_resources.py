@@ -8,12 +8,12 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from shardwright.core.concurrency import pool, workers
+from shardwright.core.concurrency import resources, thread_pool
 
 
 @pytest.fixture(autouse=True)
 def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
+    monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
 
 
 def put(folder: Path, files: dict[str, str]) -> None:
@@ -38,7 +38,7 @@ def put(folder: Path, files: dict[str, str]) -> None:
 )
 def test_a_containers_limit_of_processors_applies(tmp_path: Path, files: dict[str, str], cpus: int) -> None:
     put(tmp_path, files)
-    assert workers.usable_cpus(tmp_path) == cpus
+    assert resources.usable_cpus(tmp_path) == cpus
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_a_containers_limit_of_processors_applies(tmp_path: Path, files: dict[st
 def test_the_processes_of_a_machine_share_its_processors(
     monkeypatch: pytest.MonkeyPatch, options: list[str], threads: int
 ) -> None:
-    monkeypatch.setattr(workers, "usable_cpus", lambda: 4)
+    monkeypatch.setattr(resources, "usable_cpus", lambda: 4)
     monkeypatch.setattr(FileSystems, "_pipeline_options", PipelineOptions(options))
-    assert workers.worker_threads() == threads
+    assert resources.worker_threads() == threads
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_the_processes_of_a_machine_share_its_processors(
 def test_a_containers_limit_of_memory_applies(tmp_path: Path, files: dict[str, str], memory: int) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:        7812500 kB\nMemFree:         100 kB\n")
     put(tmp_path, files)
-    assert workers.usable_memory(tmp_path, tmp_path / "meminfo") == memory
-    assert workers.usable_memory(tmp_path / "none", tmp_path / "none") == 4 * 10**9
+    assert resources.usable_memory(tmp_path, tmp_path / "meminfo") == memory
+    assert resources.usable_memory(tmp_path / "none", tmp_path / "none") == 4 * 10**9
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_containers_limit_of_memory_applies(tmp_path: Path, files: dict[str, s
 def test_the_processes_of_a_machine_share_its_memory(
     monkeypatch: pytest.MonkeyPatch, gigabytes: int, processes: int, megabytes: int
 ) -> None:
-    monkeypatch.setattr(pool, "usable_memory", lambda: gigabytes * 10**9)
-    monkeypatch.setattr(pool, "worker_processes", lambda: processes)
-    budget = pool.working_budget.__wrapped__()
+    monkeypatch.setattr(thread_pool, "usable_memory", lambda: gigabytes * 10**9)
+    monkeypatch.setattr(thread_pool, "worker_processes", lambda: processes)
+    budget = thread_pool.working_budget.__wrapped__()
     assert budget.limit == megabytes * 10**6
     assert bool(budget._lock_file) == (processes > 1)

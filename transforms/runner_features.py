@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
-from shardwright.core.concurrency.workers import POOLS
+from shardwright.core.concurrency.resources import POOLS
 from shardwright.schemas.image_ref import printable
 
 

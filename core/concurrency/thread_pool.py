@@ -15,12 +15,12 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.concurrency.workers import (
+from shardwright.core.concurrency.resources import (
     return_large_blocks,
     usable_memory,
     worker_processes,
 )
+from shardwright.core.concurrency.underway import UNDERWAY
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
