@@ -23,7 +23,7 @@ from shardwright.core.plan.assign import Placement
 from shardwright.core.rebuild.begin import begin
 from shardwright.core.rebuild.gate import read_accepted
 from shardwright.core.rebuild.task import RebuildTask
-from shardwright.core.validation import record
+from shardwright.core.validation import record, stored_checks
 from shardwright.core.versions import list_versions
 from shardwright.loader import pin
 from shardwright.pipelines import cli
@@ -300,9 +300,10 @@ class Place:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.source = folder / "source"
-        self.checked = mock.Mock(wraps=validating.check_shard)
+        self.checked = mock.Mock(wraps=stored_checks.check_shard)
         self.decoded = mock.Mock(wraps=record.check_image)
-        monkeypatch.setattr(validating, "check_shard", self.checked)
+        for module in (stored_checks, validating):
+            monkeypatch.setattr(module, "check_shard", self.checked)
         monkeypatch.setattr(record, "check_image", self.decoded)
         for number, name in enumerate(CLASSES):
             for image in range(7):

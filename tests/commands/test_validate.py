@@ -117,7 +117,7 @@ def fail_on(monkeypatch: pytest.MonkeyPatch, function: str, ending: str, number:
     real = getattr(owner, function)
 
     def failing(*args: Any) -> Any:
-        if any(str(arg).endswith(ending) for arg in args):
+        if any(str(arg).rstrip("/").endswith(ending) for arg in args):
             raise OSError(number, os.strerror(number), ending)
         return real(*args)
 

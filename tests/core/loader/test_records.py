@@ -435,7 +435,7 @@ def test_wrong_folds_are_refused(folded: Path, arguments: Mapping[str, Any], mes
 def test_a_dataset_without_folds_says_how_to_get_them(folded: Path, tmp_path: Path) -> None:
     shutil.copytree(folded, tmp_path / "out")
     document = json.loads((tmp_path / "out" / "dataset.json").read_text())
-    del document["plan"]["settings"]["folds"]
+    del document["plan"]["settings"]["folds"], document["plan"]["fold_bounds"]
     (tmp_path / "out" / "dataset.json").write_text(json.dumps(with_digest(document)))
     with pytest.raises(UsageError, match="no folds; convert it again with --folds 5"):
         select(tmp_path / "out", fold=0)

@@ -278,7 +278,7 @@ class TestDamage:
             ({"image": b"", "label": 1}, "EMPTY_FILE", "is empty"),
             ({"image": [JPEGS[0], JPEGS[1]], "label": 1}, "BAD_ROW", "several values"),
             ({"image": b"plain text", "label": 1}, "BAD_ROW", "--pixel_shape"),
-            ({"image": JPEGS[0]}, "", ""),  # the rules for classes make it UNKNOWN_LABEL
+            ({"image": JPEGS[0]}, "UNKNOWN_LABEL", "it has no class"),
             ({"image": JPEGS[0], "label": b"\xff"}, "BAD_ANNOTATION", "not UTF-8"),
             ({"image": JPEGS[0], "label": 1.5}, "BAD_ANNOTATION", "not a class id"),
             ({"image": JPEGS[0], "label": float("nan")}, "BAD_ANNOTATION", "not a class id"),
