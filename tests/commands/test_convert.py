@@ -52,6 +52,7 @@ def test_tensorflow_reads_every_record_with_the_right_pixels(
     records = by_key(result.path)
     files = {path.relative_to(PHOTOS).as_posix() for path in PHOTOS.rglob("*") if path.is_file()}
     assert records.keys() == files and result.records == len(files)
+    assert result.outcome["kept"] == 0  # all are resized
     labels = result.dataset.labels
     assert labels == tuple(sorted(path.name for path in PHOTOS.iterdir()))
     for key, record in records.items():

@@ -453,9 +453,10 @@ def test_a_first_rebuild_that_is_refused_leaves_no_folders(tmp_path: Path) -> No
     (tmp_path / "rows.csv").write_text("image,label\na.jpg,x\na.jpg,y\n")
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
     (tmp_path / "existed").mkdir()
-    with pytest.raises(UsageError, match="they are one image: list it once"):
-        rebuild(input=str(tmp_path / "rows.csv"), output=str(tmp_path / "existed" / "new" / "out"))
-    assert not [*(tmp_path / "existed").iterdir()]
+    for output in (tmp_path / "existed", tmp_path / "existed" / "new" / "out"):
+        with pytest.raises(UsageError, match="they are one image: list it once"):
+            rebuild(input=str(tmp_path / "rows.csv"), output=str(output))
+        assert not [*(tmp_path / "existed").iterdir()]
 
 
 @pytest.mark.sampled(1)

@@ -213,3 +213,4 @@ def test_what_cannot_be_stored_is_a_fault(
     recipe = ShardRecipe(replace(settings, map="a:b"), settings.record_layout, {"cat": 1})
     entry = convert_ref(ref._replace(uri=str(tmp_path / "a.png"), label="cat"), recipe).entry
     assert entry.outcome == "quarantined" and message in entry.message
+    assert entry.reason == ("UNKNOWN_LABEL" if message == "it has no class" else "MAP_FAILED")

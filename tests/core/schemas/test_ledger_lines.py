@@ -204,9 +204,12 @@ def test_what_a_setting_affects_decides_the_plan_and_the_digests() -> None:
         "label_separator", "unlabelled", "bounds", "skip_formats", "map", "drop", "folds",
         "depth", "channels", "white",
     }  # fmt: skip
-    recipes = recipes_of(ConvertSettings(input=("in",), resize="224").identity(), {"pillow": "2"})
+    identity = ConvertSettings(input=("in",), resize="224").identity()
+    recipes = recipes_of(identity, {"pillow": "2"})
     assert recipes.record == "3a5d41cdf83a8004ef9f6f366dfbe5832d8321f785e108ae0ba2ac90381385b7"
     assert recipes.shard == "0e53dff75f8f5b46c130bb2a172ebe10d9adece617a08fcc550dbbc3e846e0da"
+    framed = recipes_of(identity, {"pillow": "2", "beam": "3"})
+    assert framed.record == recipes.record and framed.shard != recipes.shard
 
 
 def test_bounds_are_in_the_digest_if_they_differ_from_the_defaults() -> None:
