@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-#: Polygons (each x0, y0, x1, y1, ... in the unit of boxes), or COCO's run lengths (`counts`, `size`).
-Segmentation = Sequence[Sequence[float]] | Mapping[str, Any]
+#: Polygons (each x0, y0, x1, y1, ... in the unit of boxes), or COCO's run lengths (`counts`, `size`). What
+#: else a source lists makes a bad object if masks are stored, and does not matter otherwise.
+Segmentation = Sequence[Any] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -312,6 +312,8 @@ def _label(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) -> str
 def _extra(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) -> str:
     if not mapped.columns:
         return ref.extra
+    if not isinstance(mapped.columns, Mapping):
+        raise failed(f"columns is {mapped.columns!r}, not a dict of values by name")
     columns = {column.name: column for column in settings.parsed_extra_columns}
     values = decode_extra(ref.extra)
     for name, value in mapped.columns.items():
@@ -337,7 +339,7 @@ def _annotations(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) 
         raise failed("it changed the size of an image with objects; return them as MappedImage.objects")
     objects = tuple(mapped.objects) if isinstance(mapped.objects, Sequence) else (mapped.objects,)
     if not all(isinstance(item, ObjectAnnotation) for item in objects):
-        raise failed("its objects are not of the class ObjectAnnotation")
+        raise failed("its objects are not a list of ObjectAnnotation")
     objects = tuple(map(_plain, objects))
     return replace(annotations, objects=objects, relative=False, size=None, upright=True)
 

@@ -169,10 +169,11 @@ def test_objects_of_a_hook_replace_those_of_the_source() -> None:
     moved = ObjectAnnotation("dog", (1.0, 1.0, 3.0, 3.0), segmentation={"size": [4, 4], "counts": "a"})
     runs = {"size": np.int64([4, 4]), "counts": b"a"}
     found_by_a_detector = replace(moved, box=np.float32(moved.box), segmentation=runs)
-    mapped = MappedImage(Image.new("RGB", (4, 4)), suffix="left", objects=[found_by_a_detector])
+    flat = replace(moved, segmentation=[1.0, 2.0])  # a mistake that only matters where masks are stored
+    mapped = MappedImage(Image.new("RGB", (4, 4)), suffix="left", objects=[found_by_a_detector, flat])
     found = mapped_ref(ref, mapped, False, DETECTION)
     assert found.key == "a.png#left"
-    expected = Annotations((moved,), captions=("a cat",), upright=True, keypoint_names=names)
+    expected = Annotations((moved, flat), captions=("a cat",), upright=True, keypoint_names=names)
     assert found.annotations == expected.encode()
 
 
@@ -195,6 +196,7 @@ def test_objects_of_a_hook_replace_those_of_the_source() -> None:
             described(), MappedImage(PICTURE, columns={"a": "x"}), ConvertSettings(extra_columns="a:int64"),
             "it returned a wrong value",
         ),
+        (described(), MappedImage(PICTURE, columns=[("a", 1)]), ConvertSettings(), "not a dict"),  # type: ignore[arg-type]
         (described(), MappedImage(PICTURE, labels=[]), ConvertSettings(), "it has no class"),
         (described(), MappedImage(PICTURE, labels=["a", "b"]), ConvertSettings(), "several classes"),
         (described(), MappedImage(PICTURE, labels=5), ConvertSettings(), "labels is 5, not a list"),  # type: ignore[arg-type]
