@@ -467,8 +467,8 @@ def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover
     where = "the source no longer has such an image" if key else "no image of the source converts to it"
     code = FindingCode.SOURCE_MISSING
     finding = Finding(code, where, work.name, row.number, row.offset, key or None)
-    # --map may have changed the class.
-    return Leftover(True, finding, digest, "" if source_key else label, work.place[0], source_key=source_key)
+    label = "" if work.facts.mapped else label  # the function of --map may have changed it
+    return Leftover(True, finding, digest, label, work.place[0], source_key=source_key)
 
 
 #: (what, bucket), packed leftovers.

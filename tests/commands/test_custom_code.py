@@ -49,6 +49,7 @@ def chosen(item):
         raise ValueError("no fruit")
     if item.labels == ("flowers",):
         item.image.putpixel((0, 0), (1, 2, 3))
+        return MappedImage(item.image, labels=["birds"])
     return item.image
 
 def halves(item):
@@ -111,6 +112,10 @@ def test_a_hook_drops_fails_and_changes_images(photos: Path, tmp_path: Path) -> 
         elif key.endswith(".jpg") and Image.open(photos / key).mode == "RGB":
             assert line["stored"] == "kept"
     assert not validate(made.path, against=str(photos)).findings
+    moved, _ = (photos / "flowers").iterdir()
+    moved.rename(moved.with_name("moved.jpg"))
+    (found,) = validate(made.path, mode="fast", against=str(photos)).findings
+    assert found.message == "the source has its image as 'flowers/moved.jpg' now"
 
 
 def test_several_images_of_one_source(photos: Path, tmp_path: Path) -> None:
