@@ -296,7 +296,7 @@ def _described(parsing: Parsing) -> tf.io.FixedLenFeature | tf.io.FixedLenSequen
 
 def _unpacked(spec: FeatureSpec, value: tf.Tensor) -> tf.Tensor:
     if spec.encoding is Encoding.BASE64:
-        return tf.io.decode_base64(value)
+        value = tf.io.decode_base64(value)
     if spec.encoding is Encoding.TENSOR:
         dtype = tf.string if spec.dtype == "object" else tf.as_dtype(spec.dtype)
         value = tf.io.parse_tensor(value, dtype)

@@ -279,10 +279,11 @@ def test_lists_of_objects_are_ragged_tensors(tmp_path: Path) -> None:
         IMAGE,
         FeatureSpec("xmin", FeatureType.FLOAT, (None,), FeatureRole.BOX_XMIN),
         FeatureSpec("id", FeatureType.INT64, (None,), FeatureRole.OBJECT_LABEL, optional=True),
-        FeatureSpec("rows", FeatureType.INT64, (2, None), FeatureRole.EXTRA),
+        FeatureSpec("rows", FeatureType.BYTES, (2, None), FeatureRole.EXTRA, encoding=Encoding.BASE64),
     )
+    rows = [b"MA==", b"MQ==", b"Mg==", b"Mw=="]
     records = [
-        {"image": [png()], "xmin": [0.5] * n, **({"id": [1] * n} if n else {}), "rows": range(2 * n)}
+        {"image": [png()], "xmin": [0.5] * n, **({"id": [1] * n} if n else {}), "rows": rows[: 2 * n]}
         for n in (2, 0, 1)
     ]
     directory, _ = made(tmp_path / "out", features, records)
@@ -291,8 +292,8 @@ def test_lists_of_objects_are_ragged_tensors(tmp_path: Path) -> None:
     for name in ("xmin", "id"):
         assert isinstance(batch[name], tf.RaggedTensor)
         assert batch[name].row_lengths().numpy().tolist() == [2, 0, 1]
-    rows = [record["rows"].tolist() for record in Records(directory)]
-    assert batch["rows"].to_list() == rows == [[[0, 1], [2, 3]], [[], []], [[0], [1]]]
+    shaped = [record["rows"].tolist() for record in Records(directory)]
+    assert batch["rows"].to_list() == shaped == [[[b"0", b"1"], [b"2", b"3"]], [[], []], [[b"0"], [b"1"]]]
     with pytest.raises(UsageError, match="more than an image and a class"):
         loader.load(directory, as_dict=False)
 
