@@ -151,6 +151,7 @@ class Rows:
             else:
                 key, uri = self._images.find(_path(image))
                 ref = ImageRef(self._prefix + key, uri)
+            ref = ref._replace(message=f"{self._row}{line}")
             label, split, group, sha256 = map(row.get, self._names[1:])
             ref = self._with_label(ref, label) if self._reads_classes else ref
             ref = ref._replace(
@@ -166,8 +167,6 @@ class Rows:
             elif not storage.is_remote(ref.uri):  # only a request would tell the state of an object
                 uri, byte_count, version = local_state(ref.uri)
                 ref = ref._replace(uri=uri, size=byte_count, version=version)
-            lacks = "" if ref.label or self._reads_objects else " has no class"
-            ref = ref._replace(message=f"{self._row}{line}{lacks}")
             if not self._reads_objects:
                 return ref
             reason = QuarantineReason.BAD_ANNOTATION
