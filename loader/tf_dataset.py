@@ -84,8 +84,8 @@ def load(
     channels). The label is the index of the class in the dataset's `labels`, from 0 even if the stored ids
     are not, and -1 for none; with `--label_separator` it is a vector with a 1.0 for each class. If records
     have a class for every pixel, elements are `(image, mask)`. Otherwise, or with `as_dict`, they are dicts
-    of all features, with `image` decoded and `label` as above. In dicts, features of varying length are
-    batched as `tf.RaggedTensor`.
+    of all features, with `image` decoded and `label` as above. Features of varying length, and masks that an
+    image may lack, are batched as `tf.RaggedTensor`.
 
     The result has a known `cardinality()`, and the attributes `num_examples` and `class_names`.
 

@@ -45,7 +45,7 @@ class Change(NamedTuple):
       old: For an added image, why the old dataset left it out (empty if the image was not listed); for a
         removed image, its split; else the old value of what changed: key, source checksum, stored form,
         classes or split.
-      new: What the new dataset has instead. It has left out a removed image, and an added one has a split.
+      new: For an added image, its split; for a removed image, why it was left out; else the new value.
     """
 
     key: str

@@ -271,8 +271,8 @@ class JpegImage(OpenedImage):
             else:
                 needed = marker not in (_COMMENT, _END_OF_IMAGE)
             if not needed or (start > previous_end and not in_scans):
-                # Fill bytes before a marker go with it. So do stray bytes before the first scan: no reader
-                # knows a file that begins with them.
+                # Fill bytes before a marker go with it. So do stray bytes before the first scan: if the file
+                # began with them, readers would not know it as a JPEG.
                 scan = data[previous_end:start].rstrip(b"\xff") if in_scans else b""
                 out += [data[begin:previous_end], scan]
                 if marker == _END_OF_IMAGE:
