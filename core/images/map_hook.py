@@ -217,12 +217,17 @@ def _check(mapped: Any, max_pixels: int) -> None:
 
 
 def _dropped(reason: str) -> LeftOut:
-    return LeftOut(FilterReason.DROPPED_BY_MAP, Stage.MAP, printable(" ".join(reason.split()))[:_MESSAGE])
+    return LeftOut(FilterReason.DROPPED_BY_MAP, Stage.MAP, _line(reason))
 
 
 def failed(message: str) -> ImageFault:
     """Returns the fault of an image for which the hook failed or returned a wrong value."""
-    return ImageFault(QuarantineReason.MAP_FAILED, Stage.MAP, printable(message)[:_MESSAGE])
+    return ImageFault(QuarantineReason.MAP_FAILED, Stage.MAP, _line(message))
+
+
+def _line(text: str) -> str:
+    """Returns a text as one short line; arrays and reasons of a hook may have several."""
+    return printable(" ".join(text.split()))[:_MESSAGE]
 
 
 def decoded_image(ref: ImageRef, picture: Image.Image, frame: Frame) -> DecodedImage:

@@ -201,8 +201,8 @@ def test_objects_of_a_hook_replace_those_of_the_source() -> None:
         (described(), MappedImage(PICTURE, labels=["a", "b"]), ConvertSettings(), "several classes"),
         (described(), MappedImage(PICTURE, labels=5), ConvertSettings(), "labels is 5, not a list"),  # type: ignore[arg-type]
         (
-            described(), MappedImage(PICTURE, objects=[ObjectAnnotation("cat", 5)]), DETECTION,  # type: ignore[arg-type]
-            "a value of its object has a wrong type: ObjectAnnotation(label='cat', box=5,",
+            described(), MappedImage(PICTURE, objects=[ObjectAnnotation("cat", np.eye(2))]), DETECTION,  # type: ignore[arg-type]
+            "has a wrong type: ObjectAnnotation(label='cat', box=array([[1., 0.], [0., 1.]]),",
         ),
     ],
 )  # fmt: skip
