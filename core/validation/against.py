@@ -528,11 +528,7 @@ def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | 
 
 
 def _meet(images: list[Leftover], records: list[Leftover], what: str) -> Iterator[Finding | Leftover]:
-    """Pairs equal leftovers, those of one class first."""
-    if what == KEY and images and records and records[0].source_key:  # made of one image
-        for record in records:
-            yield from _moved(record, images[0])
-        return
+    """Pairs equal leftovers, those of one class first, and all records of one image with it."""
     by_label: defaultdict[str, list[Leftover]] = defaultdict(list)
     for image in sorted(images, key=_order, reverse=True):
         by_label[image.label].append(image)
@@ -544,10 +540,13 @@ def _meet(images: list[Leftover], records: list[Leftover], what: str) -> Iterato
             alone.append(record)
     left = sorted((image for group in by_label.values() for image in group), key=_order)
     pairs += zip(alone, left)
+    paired = min(len(alone), len(left))
+    image_of = {record.source_key: image for record, image in pairs if record.source_key}
+    rest = alone[paired:]
+    pairs += [(record, image_of[record.source_key]) for record in rest if record.source_key in image_of]
     for record, image in pairs:
         yield from _moved(record, image) if what == KEY else _renamed(record, image)
-    paired = min(len(alone), len(left))
-    yield from alone[paired:]
+    yield from (record for record in rest if record.source_key not in image_of)
     yield from left[paired:]
 
 

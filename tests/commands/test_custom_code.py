@@ -49,7 +49,7 @@ def chosen(item):
         raise ValueError("no fruit")
     if item.labels == ("flowers",):
         item.image.putpixel((0, 0), (1, 2, 3))
-        return MappedImage(item.image, labels=["birds"])
+        return MappedImage(item.image, labels=["birds", "birds"])
     return item.image
 
 def halves(item):
@@ -152,6 +152,10 @@ def test_several_images_of_one_source(photos: Path, tmp_path: Path) -> None:
     shutil.copy(PHOTOS / "birds" / "owl.jpg", photos / "birds" / "added.jpg")  # others fill empty shards then
     (missing,) = validate(made.path, against=str(photos)).findings
     assert (missing.code, missing.key) == ("RECORD_MISSING", "birds/added.jpg")
+    (photos / "birds" / "added.jpg").unlink()
+    min((photos / "birds").iterdir()).rename(photos / "birds" / "moved.jpg")
+    halves = validate(made.path, against=str(photos)).findings  # the same depth replaces findings
+    assert [one.message for one in halves] == ["the source has its image as 'birds/moved.jpg' now"] * 2
 
 
 def test_a_rebuild_copies_what_hooks_made(photos: Path, tmp_path: Path) -> None:
