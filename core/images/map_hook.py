@@ -308,10 +308,10 @@ def _label(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) -> str
     is_list = isinstance(mapped.labels, Sequence) and not isinstance(mapped.labels, str)
     if not is_list or not all(isinstance(name, str) for name in mapped.labels):
         raise failed(f"labels is {mapped.labels!r}, not a list of class names")
-    has_several = len(mapped.labels) > 1 and settings.record_layout.needs is Needs.LABEL
-    if has_several and not settings.label_separator:
+    names = dict.fromkeys(map(one_label, mapped.labels))  # each once, like those of a source
+    if len(names) > 1 and settings.record_layout.needs is Needs.LABEL and not settings.label_separator:
         raise failed("it returned several classes; --label_separator '|' lets an image have several")
-    return LABEL_SEPARATOR.join(map(one_label, mapped.labels))
+    return LABEL_SEPARATOR.join(names)
 
 
 def _extra(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) -> str:
