@@ -89,13 +89,14 @@ class S3Store(ObjectStore):
 
 
 def _profile() -> dict[str, str]:
-    """Returns the profile that Amazon's tools would use, with its name."""
+    """Returns the profile that Amazon's tools would use, with its name; empty if it does not exist."""
     name = variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE") or "default"
     files, folder = configparser.ConfigParser(interpolation=None), Path.home() / ".aws"
     config = os.environ.get("AWS_CONFIG_FILE") or folder / "config"
     files.read([config, os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or folder / "credentials"])
     sections = [files[item] for item in (f"profile {name}", name) if files.has_section(item)]
-    return {"name": name, **{key: value for section in sections for key, value in section.items()}}
+    values = {key: value for section in sections for key, value in section.items()}
+    return {"name": name, **values} if sections else {}
 
 
 def _credentials(profile: Mapping[str, str]) -> dict[str, Any]:
@@ -108,10 +109,10 @@ def _credentials(profile: Mapping[str, str]) -> dict[str, Any]:
     if any(name in profile for name in _LOGINS):
         export = ["aws", "configure", "export-credentials", "--format", "process"]
         return {"credential_provider": _PrintedCredentials([*export, "--profile", profile["name"]])}
-    if profile.keys() == {"name"} and variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+    if not profile and (name := variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE")):
         raise EngineError(
-            f"There is no profile {printable(profile['name'])} for s3:// in ~/.aws/credentials or "
-            "~/.aws/config; correct AWS_PROFILE."
+            f"There is no profile {printable(name)} for s3:// in ~/.aws/credentials or ~/.aws/config; "
+            "correct AWS_PROFILE."
         )
     return {}
 

@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.hostile import run, sentence_of
 from helpers.storage.imitation import Imitation
 from helpers.storage.scripted import Request, Response
+from helpers.trees import put_files
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -41,6 +42,8 @@ def test_missing_credentials_are_reported(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_PROFILE", "empty")
+    put_files(tmp_path, {".aws/config": b"[profile empty]"})
     options = ("--s3_endpoint_url=http://127.0.0.1:9", "--s3_region_name=us-east-1")
     done = run(capfd, "plan", "--input", "s3://bucket/small", *options)
     assert "there are no valid credentials for S3; run `aws configure`" in sentence_of(done, 3)
