@@ -11,6 +11,7 @@ import fnmatch
 import glob
 import os
 import re
+import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -255,9 +256,8 @@ def _top_files(output: str) -> list[str]:
     if not storage.is_remote(output):
         entries = os.scandir(output) if os.path.isdir(output) else ()
         return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
-    prefix = output.rstrip("/") + "/"
-    files = [item.path.removeprefix(prefix) for item in storage.list_objects(prefix, deep=False)]
-    return sorted([*files, *(f"{name}/" for name in storage.list_folders(prefix))])
+    files, folders = storage.list_level(output, sys.maxsize)
+    return sorted([*files, *(f"{name}/" for name in folders or ())])
 
 
 def check_remote_writable(output: str) -> None:

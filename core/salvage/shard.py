@@ -368,7 +368,7 @@ def _list_shards(directory: str, run: str) -> tuple[dict[str, int], list[Shard]]
     shards = [shard for shard in read_dataset(directory).shards if shard.records]
     if storage.is_remote(directory):
         prefix = directory.rstrip("/") + "/"
-        objects = storage.list_objects(directory, deep=False)
+        objects = storage.list_objects(prefix, deep=False)
         return {item.path.removeprefix(prefix): item.size for item in objects}, shards
     with os.scandir(directory) as entries:
         return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}, shards

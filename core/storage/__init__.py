@@ -454,7 +454,7 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
     prefix = directory.rstrip("/") + "/"
     files: list[str] = []
     folders: list[str] = []
-    for page in UNDERWAY.passing(_store(directory).pages(directory, False)):
+    for page in UNDERWAY.passing(_store(directory).pages(prefix, False)):
         files += [item.path.removeprefix(prefix) for item in page.objects]
         folders += page.folders
         if len(files) >= most and page.token:

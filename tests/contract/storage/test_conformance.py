@@ -169,7 +169,7 @@ def test_one_level_is_listed_without_what_is_below(place: Place) -> None:
     assert storage.list_folders(folder) == ["b"]
     assert storage.list_folders(place.url.rstrip("/")) == ["in", "in-other"]
     if storage.is_remote(folder):
-        assert storage.list_level(folder, 10) == (["a.jpg", "f.jpg"], ["b"])
+        assert storage.list_level(f"{folder}//", 10) == (["a.jpg", "f.jpg"], ["b"])
 
 
 def test_files_are_linked_into_another_directory(place: Place) -> None:
