@@ -97,7 +97,7 @@ _OPTION = re.compile(r"(?P<unknown>Unknown option )?--(?P<name>\w+)")
 _EVENT_KEYS = tuple(Hooks.model_fields)
 _HOOK_KEYS = tuple(HookBlock.model_fields)
 _SHELL = frozenset({"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>&1"})
-#: The option of Beam whose value may be the word `false`. With others, it leaves out a switch.
+#: The only option of Beam that has the word `false` as a value. For all others, it leaves out a switch.
 _VERIFY = "s3_verify"
 _OPTION_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 

@@ -1,4 +1,4 @@
-"""The commit of a dataset: take the lease, remove the commit of before, and write the new one."""
+"""The steps that commit a dataset: they take the lease, remove the old commit, and write the new one."""
 
 from __future__ import annotations
 

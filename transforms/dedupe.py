@@ -25,6 +25,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.transforms.building_blocks import composite
+from shardwright.transforms.dedupe_near import DedupeNear
 
 
 @composite
@@ -118,8 +119,6 @@ def chosen_images(
         exact = DedupeExact(settings.max_source_bytes, keys, class_names)
         batches = batches | "DedupeExact" >> exact  # EncodedRefs
     elif settings.dedupe == "near":
-        from shardwright.transforms.dedupe_near import DedupeNear  # decodes images, which others do not need
-
         batches = batches | "DedupeNear" >> DedupeNear(settings, keys, class_names)  # EncodedRefs
     if settings.max_per_class:
         limit = LimitPerClass(settings.max_per_class, settings.seed)
