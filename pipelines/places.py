@@ -241,7 +241,8 @@ def check_versioned_output(output: str) -> None:
         files = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
         kept = (*files, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
         top_files = _top_files(output)
-        if all(file.startswith(kept) for file in top_files) or version_names(output):
+        # Versions that cannot be listed end a rebuild here, where its hooks are told.
+        if version_names(output) or all(file.startswith(kept) for file in top_files):
             return
     if any(is_version(file.rstrip("/")) for file in top_files):
         above = printable(os.path.dirname(output.rstrip("/"))) or "."
