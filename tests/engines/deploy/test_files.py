@@ -336,9 +336,9 @@ WRONG = [
 #: Only the launch can check whether shares add up, and whether a color, a date or a regular expression is
 #: valid.
 TOLD_AT_LAUNCH = re.compile(
-    "add up to|occurs twice|there is no bound|at most 1|is not a color|is not a regular expression"
-    "|write a date|it needs a group|has no meaning|has a feature of that name|has not been read"
-    "|do not store their size|there is no image format|needs another name"
+    "add up to|holds at most|occurs twice|there is no bound|at most 1|is not a color"
+    "|is not a regular expression|write a date|it needs a group|has no meaning|has a feature of that name"
+    "|has not been read|do not store their size|there is no image format|needs another name"
 )
 
 
