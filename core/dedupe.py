@@ -33,6 +33,11 @@ _NAME_BYTES = 8
 Ranked = tuple[int, str]
 
 
+def _may_have_copies(ref: ImageRef, class_names: frozenset[str]) -> bool:
+    """Returns whether copies may be removed in favor of an image; one of an unknown class is quarantined."""
+    return ref.is_candidate and (not class_names or class_names.issuperset(ref.labels))
+
+
 def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
     """Returns the reference with the sha256 of its source, or without it if the source cannot be read.
 
@@ -61,9 +66,7 @@ def hash_sources(
     """
 
     def hashed_ref(ref: ImageRef) -> ImageRef:
-        # An image of an unknown class is quarantined, so no copy may be removed in its favor.
-        is_listed = not class_names or class_names.issuperset(ref.labels)
-        hashed = hash_ref(ref, max_bytes) if ref.is_candidate and is_listed else ref._replace(sha256="")
+        hashed = hash_ref(ref, max_bytes) if _may_have_copies(ref, class_names) else ref._replace(sha256="")
         if keys.need_bytes and hashed.sha256 and keys.reason_by_bytes(ref.key, hashed.sha256):
             return hashed._replace(sha256="")  # the same is true of an image whose digest leaves it out
         return hashed
@@ -111,12 +114,7 @@ def fingerprint_sources(
       recipe: How the images are read.
       class_names: Class names that are allowed. Empty to allow any.
     """
-    # An image of an unknown class is quarantined, so no copy may be removed in its favor.
-    refs = [
-        ref
-        for ref in decode_refs(batch)
-        if ref.is_candidate and (not class_names or class_names.issuperset(ref.labels))
-    ]
+    refs = [ref for ref in decode_refs(batch) if _may_have_copies(ref, class_names)]
     reads = map_reads(partial(fingerprint_read, recipe.settings), refs, recipe)
     # A batch that is processed again gets the same name.
     name = hashlib.blake2b("\n".join(ref.key for ref in refs).encode(), digest_size=_NAME_BYTES).hexdigest()
