@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 #: The history knows better after the first run.
 SUITE: dict[str, tuple[float, float]] = {
     "startup": (1, 3),
-    "competitors": (2, 15),
+    "competitors": (2, 30),
     "commits": (1, 12),
     "codec_limit": (0.5, 3),
     "validation": (1, 5),

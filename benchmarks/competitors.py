@@ -135,7 +135,7 @@ BENCHMARK = Benchmark(
     "Compares Shardwright with its peers, as whole processes, from JPEGs to 224x224.",
     measure,
     quick={"count": 600, "rounds": 2},
-    full={"count": 3000, "rounds": 3, "peer_python": ""},
+    full={"count": 20000, "rounds": 3, "peer_python": ""},
 )
 
 if __name__ == "__main__":
