@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 SUITE: dict[str, tuple[float, float]] = {
     "startup": (1, 3),
     "competitors": (2, 30),
-    "commits": (1, 12),
+    "commits": (2, 25),
     "codec_limit": (0.5, 3),
     "validation": (1, 5),
     "rebuild": (2, 15),
