@@ -40,6 +40,7 @@ class LedgerPair(NamedTuple):
       places: Directories of the old and the new dataset. None for one without such a shard.
       sha256: sha256 of the shard in the old and in the new dataset.
       records: Number of records in both datasets together.
+      same_digests: Whether the digests of equal images are equal in both datasets (`_has_same_digests`).
     """
 
     file: str
@@ -47,6 +48,7 @@ class LedgerPair(NamedTuple):
     places: tuple[str | None, str | None]
     sha256: tuple[str, str]
     records: int
+    same_digests: bool
 
 
 class LedgerRow(NamedTuple):
@@ -60,6 +62,7 @@ class LedgerRow(NamedTuple):
       label: Its classes in the order of names, joined by `LABEL_SEPARATOR`.
       length: Number of bytes in the record's frame.
       stored: How the image is stored.
+      digest: Digest of what the record holds besides the image; empty if it cannot be compared.
       note: Reason why this dataset left the image out.
     """
 
@@ -70,6 +73,7 @@ class LedgerRow(NamedTuple):
     label: str
     length: int
     stored: str
+    digest: str = ""
     note: str = ""
 
     @property
@@ -84,7 +88,7 @@ def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Datase
     for dataset in (old, new):
         placed = dataset.placed_shards()
         sides.append({ledger_file(split, n, of): (split, shard) for split, n, of, shard in placed})
-    records = old.all_records + new.all_records
+    records, same_digests = old.all_records + new.all_records, _has_same_digests(old, new)
     for file in sorted(sides[OLD].keys() | sides[NEW].keys()):
         entries = [side.get(file) for side in sides]
         sha256 = [entry[1].sha256 if entry else "" for entry in entries]
@@ -94,7 +98,17 @@ def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Datase
             places=(old_directory if entries[OLD] else None, new_directory if entries[NEW] else None),
             sha256=(sha256[OLD], sha256[NEW]),
             records=records,
+            same_digests=same_digests,
         )
+
+
+def _has_same_digests(old: Dataset, new: Dataset) -> bool:
+    """Whether an entry's digest differs only if its record does, besides its image and its length.
+
+    The digest covers the ids of classes, and the source's sha256 where copies were looked for.
+    """
+    same_search = old.plan.settings.get("dedupe") == new.plan.settings.get("dedupe")
+    return same_search and old.classes.items() <= new.classes.items()
 
 
 def read_ledger(directory: str, file: str) -> bytes:
@@ -150,11 +164,12 @@ def _row(entry: Entry, split: str) -> LedgerRow:
     key, label = entry.key, entry.label
     if entry.outcome != Outcome.WRITTEN:
         note = f"{entry.outcome}: {entry.reason}" if entry.reason else entry.outcome
-        return LedgerRow(key, split, False, "", "", 0, "", note)
+        return LedgerRow(key, split, False, "", "", 0, "", note=note)
     if LABEL_SEPARATOR in label:
         label = LABEL_SEPARATOR.join(sorted(label.split(LABEL_SEPARATOR)))
     source = entry.sha256[:_ENOUGH] or entry.fingerprint
-    return LedgerRow(key, split, True, source, label, entry.length or 0, f"{entry.stored} {entry.format}")
+    stored = f"{entry.stored} {entry.format}"
+    return LedgerRow(key, split, True, source, label, entry.length or 0, stored, entry.digest)
 
 
 def by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
@@ -239,10 +254,7 @@ def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
         differences.append((Kind.RENAMED, old.key, new.key))
     if old.source != new.source:
         differences.append((Kind.CHANGED, old.source, new.source))
-    # Only with equal keys and classes can the lengths of the two records be compared.
-    elif old.stored != new.stored or (
-        old.length != new.length and (old.key, old.label) == (new.key, new.label)
-    ):
+    elif old.stored != new.stored or _has_other_record(old, new):
         differences.append((Kind.RE_ENCODED, _stored(old), _stored(new)))
     if old.label != new.label:
         differences.append((Kind.RELABELLED, old.label, new.label))
@@ -253,6 +265,13 @@ def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
     for kind, was, now in differences:
         changes.note(kind, new.split, Change(new.key, was, now))
     changes.unchanged += not differences
+
+
+def _has_other_record(old: LedgerRow, new: LedgerRow) -> bool:
+    if (old.key, old.label) != (new.key, new.label):
+        return False  # the lengths and the digests differ anyway
+    is_known = old.digest and new.digest and old.split == new.split
+    return old.length != new.length or bool(is_known and old.digest != new.digest)
 
 
 def _stored(row: LedgerRow) -> str:
@@ -317,11 +336,14 @@ def compare_place(
     for side, data in enumerate(datas):
         if data is not None:
             with _losses(side, lost_is_empty):
-                rows[side].extend(
-                    rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
-                )
+                found = rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
+                rows[side].extend(found if pair.same_digests else _without_digests(found))
     PROGRESS.add(listed=sum(map(len, rows)))
     yield from _compare_lists(rows, changes)
+
+
+def _without_digests(rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
+    return (row._replace(digest="") for row in rows)
 
 
 def _losses(side: int, lost_is_empty: bool) -> contextlib.AbstractContextManager[None]:

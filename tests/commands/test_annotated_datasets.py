@@ -22,9 +22,11 @@ from shardwright.core.report.gather import gather
 from shardwright.core.report.measures import ObjectCounts
 from shardwright.core.report.render import render
 from shardwright.pipelines.convert import convert
+from shardwright.pipelines.diff import diff
 from shardwright.pipelines.inspect import inspect, print_inspection
 from shardwright.pipelines.results import ConvertResult, print_convert_summary
 from shardwright.pipelines.validate import validate
+from shardwright.schemas.drift import Kind
 
 #: Wide ones, tall ones, and a penguin that its EXIF orientation rotates by 90 degrees.
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
@@ -84,6 +86,21 @@ def test_boxes_are_stored_correctly(detected: ConvertResult, capsys: pytest.Capt
     out = " ".join(capsys.readouterr().out.split())
     assert f"boxes: {boxes['written']} written" in out
     assert "5 dropped as bad" in out
+
+
+@pytest.mark.usefixtures("detected")
+def test_a_moved_box_is_a_difference(coco: Path, tmp_path: Path) -> None:
+    document = json.loads(coco.read_text())
+    document["annotations"][0]["bbox"][0] += 1
+    moved = save(tmp_path / coco.name, document)
+    detect(moved, tmp_path / "moved")
+    detect(coco, tmp_path / "unique", dedupe="exact")
+    found = {
+        name: diff(str(coco.with_name("out")), str(tmp_path / name)).drift.changes
+        for name in ("moved", "unique")
+    }
+    assert found["moved"].total(Kind.RE_ENCODED) == 1
+    assert [changes.unchanged for changes in found.values()] == [len(BIRDS) - 1, len(BIRDS)]
 
 
 def test_dropped_objects_are_warnings_with_their_places(detected: ConvertResult) -> None:

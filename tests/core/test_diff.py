@@ -92,6 +92,7 @@ def pairs_of(root: Path, old: dict[str, Shard], new: dict[str, Shard]) -> list[L
             (str(root / "old") if file in old else None, str(root / "new") if file in new else None),
             (old.get(file, none).sha256, new.get(file, none).sha256),
             old.get(file, none).records + new.get(file, none).records,
+            same_digests=True,
         )
         for file in sorted({*old, *new})
     ]
@@ -191,7 +192,7 @@ def test_a_renamed_image_in_another_folder_has_another_class_too() -> None:
 
 def test_an_image_that_was_left_out_counts_as_added_with_the_reason() -> None:
     written = LedgerRow("a", "train", True, short("x"), "", 1, "kept jpg")
-    left_out = LedgerRow("a", "train", False, "", "", 0, "", "quarantined: CORRUPT")
+    left_out = LedgerRow("a", "train", False, "", "", 0, "", note="quarantined: CORRUPT")
     changes = Changes()
     assert list(compare_rows({"a": left_out}, {"a": left_out}, changes)) == []
     for side, row in [
