@@ -50,7 +50,7 @@ from shardwright.pipelines.prepare import (
 from shardwright.pipelines.results import print_findings, print_statistics, refusal_of
 from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, one_line
-from shardwright.schemas.codes import QUALITY, CheckDepth, FindingCode, Severity
+from shardwright.schemas.codes import DECODED, OF_SOURCE, QUALITY, CheckDepth, FindingCode, Severity
 from shardwright.schemas.configuration.gates import OF_DATASET, Expectations, JobGates, parse_gates
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_from
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML, RUN_JSON, WORK_DIR, Dataset
@@ -268,7 +268,7 @@ def validate(
             log.about(path, note)
         gates, expectations = _findings_of(gates, from_file.findings), from_file.alone
     target = resolve_target(os.fspath(dataset))
-    mode = _mode_for(mode, gates, expectations, target)
+    mode = _mode_for(mode, gates, expectations, target, bool(against))
     folder = (os.path.dirname(report) or ".") if report else target.directory or ""
     page = html or (storage.join(folder, REPORT_HTML) if folder and not report else "")
     files = ResultFiles.in_folder(folder, mode == "quality", report, page=page, junit=junit)
@@ -343,25 +343,31 @@ def _findings_of(options: Gates, file: Gates) -> Gates:
     )
 
 
-def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target) -> str:
+def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target, compared: bool) -> str:
     """Returns the mode that the gates need: `quality` if a gate depends on image statistics.
 
     Raises:
-      UsageError: The mode is unknown, or a gate needs what the mode or the files do not have.
+      UsageError: The mode is unknown, or a gate needs what the mode, the files or the command do not have.
     """
     if mode not in _MODES:
         raise UsageError(f"There is no mode {mode!r}; choose one of {', '.join(_MODES)}.")
-    asking = [f"--fail_on {code}" for code in gates.fail_on if code in QUALITY]
-    asking += [f"--warn_on {code}" for code in gates.warn_on if code in QUALITY]
     counted = target.directory is not None
-    asking += [f"--expect {name}" for name in expectations.measured_names(counted)]
     for name in OF_DATASET:
         if name in expectations.names and not counted:
             raise UsageError(
                 f"--expect {name} needs a dataset.json, which these files do not have; leave {name} out."
             )
-    if asking and mode == "fast":
-        raise UsageError(f"{asking[0]} needs decoded images, and --fast decodes none; leave --fast out.")
+    required = [(f"--fail_on {code}", code) for code in gates.fail_on]
+    required += [(f"--expect max_fraction {code}", code) for code in expectations.max_fraction]
+    named = [*required, *((f"--warn_on {code}", code) for code in gates.warn_on)]
+    for text, code in required:
+        if code in OF_SOURCE and not compared:
+            raise UsageError(f"{text} needs the images that were converted; name them with --against.")
+    asking = [text for text, code in named if code in QUALITY]
+    asking += [f"--expect {name}" for name in expectations.measured_names(counted)]
+    decoding = [*asking, *(text for text, code in required if code in DECODED)]
+    if decoding and mode == "fast":
+        raise UsageError(f"{decoding[0]} needs decoded images, and --fast decodes none; leave --fast out.")
     return "quality" if asking else mode
 
 

@@ -77,6 +77,10 @@ def test_a_gate_on_image_quality_measures_every_picture(dataset: Path, tmp_path:
     assert (report.mode, report.errors, report.counts["EXPECTATION"]) == ("quality", 1, 1)
     with pytest.raises(UsageError, match="--warn_on DARK needs decoded images, and --fast decodes none"):
         validate(str(dataset), mode="fast", warn_on=["DARK"])
+    with pytest.raises(UsageError, match="--expect max_fraction UNDECODABLE needs decoded images"):
+        validate(str(dataset), mode="fast", expect=Expectations(max_fraction={"UNDECODABLE": 0}))
+    with pytest.raises(UsageError, match=r"--fail_on SOURCE_CHANGED needs the images .* with --against"):
+        validate(str(dataset), fail_on="SOURCE_CHANGED")
     with pytest.raises(UsageError, match=r"--expect min_classes needs a dataset\.json"):
         validate(f"{dataset}/*.tfrecord", expect=Expectations(min_classes=2))
 
