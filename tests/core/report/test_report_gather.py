@@ -151,7 +151,7 @@ def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path)
     name = os.path.basename(files[0])
     place = {"shard": name, "record": 0, "offset": 0, "key": None}
     finding = {"code": "SIZE_MISMATCH", "message": "small", **place}
-    validation = findings_json("full", None, {"SIZE_MISMATCH": 1}, [finding])
+    validation = findings_json("full", None, {"SIZE_MISMATCH": 3}, [finding])
     report = ValidationReport.from_json(validation)
     data = gather_files("some/*.tfrecord", [*files, "/gone.tfrecord"], validation=report)
     assert data.checked is not None and data.checked.image_findings["SIZE_MISMATCH"]
@@ -159,6 +159,8 @@ def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path)
     assert sum(len(sheet.samples) for sheet in data.sheets) >= 40
     page = render(data)
     assert "Not sound" in page and "gone.tfrecord cannot be read" in page
+    assert "1 of 3 are listed" in page and "findings.json" not in page and "<dt>records" in page
+    assert "<dt>records" not in render(gather_files("one", files[:1]))  # nothing counted them
 
 
 def _lines(directory: Path, items: list[dict[str, str]]) -> None:

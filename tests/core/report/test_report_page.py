@@ -89,6 +89,7 @@ def test_the_largest_page_is_below_the_limit() -> None:
     text = outline.text
     assert all(code.value in text for code in codes)
     assert "class 999" not in text or "1,000" in text
+    assert "of the 400,000 images" in text and "All 22 images" not in text
 
 
 def test_pictures_are_left_out_before_the_page_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
