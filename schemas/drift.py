@@ -636,7 +636,7 @@ def _means(statistics: Mapping[str, Pair]) -> Mapping[str, Pair]:
     return {
         name.removeprefix(_TOTAL): pair
         for name, pair in sorted(_unequal(statistics).items())
-        if name.startswith(_TOTAL) and "mean" in name.split(".") and ".per_image." not in name
+        if name.startswith(_TOTAL) and "mean" in name.split(".") and ".pixels.per_image." not in name
     }
 
 

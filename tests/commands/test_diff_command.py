@@ -125,7 +125,8 @@ def test_statistics_and_findings_are_compared(
         fingerprint = json.loads((copy / "dataset.json").read_text())["fingerprint"]
         counts = {"DARK": dark} if dark else {}
         report = ValidationReport(name, "quality", fingerprint, 3, 60, 1, counts, ())
-        statistics = {"total": {"all": {"scores": {"brightness": {"mean": mean}}}}}
+        numbers = {"scores": {"brightness": {"mean": mean}}, "boxes": {"per_image": {"mean": mean}}}
+        statistics = {"total": {"all": numbers}}
         (copy / "findings.json").write_text(json.dumps(report.as_json()))
         (copy / "statistics.json").write_text(json.dumps({"fingerprint": fingerprint} | statistics))
         return str(copy)
@@ -133,11 +134,12 @@ def test_statistics_and_findings_are_compared(
     old, new = measured(sound_dataset, "a", 0, 100.0), measured(edited, "b", 6, 80.0)
     found = diff(old, new, {"max_rise": {"DARK": 0.05}, "max_statistics_change": {"brightness.mean": 0.1}})
     assert found.drift.quality["DARK"] == (0.0, 0.1)
-    assert found.drift.statistics == {"total.all.scores.brightness.mean": (100.0, 80.0)}
+    names = ("boxes.per_image.mean", "scores.brightness.mean")
+    assert found.drift.statistics == {f"total.all.{name}": (100.0, 80.0) for name in names}
     assert [refusal.name for refusal in found.refusals] == ["max_rise", "max_statistics_change"]
     print_drift(found.drift)
     out = capsys.readouterr().out
-    assert all(text in out for text in ("scores.brightness.mean", "DARK", "10.0000%"))
+    assert all(text in out for text in (*names, "DARK", "10.0000%"))
     Path(new, "statistics.json").write_text('{"total": {"all": {"records": 61}}}')
     assert diff(old, new).drift.statistics["total.all.scores.brightness.mean"] == (100.0, None)
     document = Path(old, "findings.json")
