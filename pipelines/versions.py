@@ -124,7 +124,7 @@ def versions(output: str | os.PathLike[str], *, pin: str = "", unpin: str = "") 
         )
     if pin or unpin:
         records = read_versions(output)
-        problem = problem or redraw_index(output)
+        problem = "; ".join(filter(None, (problem, redraw_index(output))))
     return VersionsResult(output, latest, tuple(records.values())[::-1], problem)
 
 

@@ -134,8 +134,9 @@ def test_directories_without_versions_are_refused(
 
 def test_a_damaged_pointer_is_reported(capfd: Capture, out: Path) -> None:
     (out / "latest.json").write_text("{")
-    done = run(capfd, "versions", out)
+    done = run(capfd, "versions", out, "--pin", V1)
     assert done.code == 0 and "latest.json cannot be used" in done.out
+    assert "pinned" in (out / "index.html").read_text()
     assert f"shardwright rollback {out} V" in sentence_of(run(capfd, "rollback", out), 2)
     assert run(capfd, "rollback", out, V2).code == 0
     assert latest_of(out)["version"] == V2 and latest_of(out)["previous"] == V1
