@@ -110,6 +110,7 @@ def _about_dataset(data: ReportData, dataset: Dataset, amount: Amount) -> dict[s
     formats = totals_of(dataset.formats)
     reasons = dataset.ledger.get("reasons", {}).get("quarantined", {})
     balance, splits = dataset.balance, split_text(dataset, data.run.splits_from)
+    classes = class_tables(dataset, amount)
     return {
         "dataset": dataset,
         "nodes": nodes,
@@ -118,12 +119,12 @@ def _about_dataset(data: ReportData, dataset: Dataset, amount: Amount) -> dict[s
             (split, dataset.records(split), dataset.size(split), len(shards))
             for split, shards in list(dataset.splits.items())[:_MAX_SPLITS]
         ],
-        "classes": class_tables(dataset, amount),
+        "classes": classes,
         "balance": balance,
         "uneven": balance.uneven[: amount.classes // 10],
         "lacking": [item for item in balance.missing if len(item.names) > _NAMED][:_MAX_SPLITS],
         "split_text": splits,
-        "all_classes": len({sheet.label for sheet in data.sheets}) >= len(dataset.classes),
+        "all_classes": classes is not None and len(data.sheets) >= classes.number,
         "quarantine_reasons": sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SPLITS],
         "settings": [
             (name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))

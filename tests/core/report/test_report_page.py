@@ -106,7 +106,11 @@ def test_pictures_are_left_out_before_the_page_is_too_large(monkeypatch: pytest.
 
 
 def test_headings_are_in_order_and_landmarks_exist() -> None:
-    page = render(made_up(("a", "b", "c")))
+    data = made_up(("a", "b", "c"))
+    assert data.dataset is not None
+    plan = replace(data.dataset.plan, labels=("a", "b", "c", "without records"))
+    page = render(replace(data, dataset=replace(data.dataset, plan=plan)))
+    assert "the lowest hashes of each class" in page and "1 class without records" in page
     outline = outline_of(page)
     levels = outline.headings
     assert levels[0] == 1 and levels.count(1) == 1
