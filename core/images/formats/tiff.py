@@ -183,6 +183,8 @@ class TiffImage(OpenedImage):
 
     def _check_content(self) -> None:
         """Counts also what `_load` holds: all rows, and a strip or tile, which may be larger."""
+        if self.image.mode == "L" and self.image.tag_v2.get(Base.SampleFormat) == (_SIGNED,):
+            raise unsupported("8-bit signed integers have no defined brightness; convert to unsigned ones")
         width, height = self.image.size
         bits = self._number(Base.BitsPerSample, 1) * self._number(Base.SamplesPerPixel, 1)
         rows = min(self._number(Base.RowsPerStrip, height), height)
