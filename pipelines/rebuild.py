@@ -61,7 +61,7 @@ from shardwright.pipelines.run import (
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.configuration.job import JobFile
 from shardwright.schemas.configuration.setting import settings_of
-from shardwright.schemas.configuration.settings import REBUILD_SETTINGS, RebuildSettings
+from shardwright.schemas.configuration.settings import NOT_FOR_REBUILDS, REBUILD_SETTINGS, RebuildSettings
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.labels import check_carried
 from shardwright.schemas.plan import Plan, SplitsFrom
@@ -373,6 +373,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.add_argument("places", nargs="*", metavar="JOB", help="the same as --job JOB")
     cli_options.add_settings(parser)
+    for action in parser._actions:
+        if action.dest in NOT_FOR_REBUILDS:  # refused, with the reason
+            action.help = argparse.SUPPRESS
     group = parser.add_argument_group("rebuild")
     for item in settings_of(RebuildSettings).values():
         cli_options.add_setting(group, item)

@@ -399,10 +399,13 @@ def test_input_and_output_may_be_positional(
 
 
 def test_help_accepts_a_command(capsys: Capture) -> None:
-    with pytest.raises(SystemExit) as left:
-        cli.main(["help", "convert"])
-    assert left.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: shardwright convert")
+    for command in ("convert", "rebuild"):  # which refuses --overwrite
+        with pytest.raises(SystemExit) as left:
+            cli.main(["help", command])
+        assert left.value.code == 0
+        text = capsys.readouterr().out
+        assert text.startswith(f"usage: shardwright {command}")
+        assert ("--overwrite" in text) == (command == "convert")
     assert cli.main(["help", "convrt"]) == 2
     assert "did you mean convert?" in capsys.readouterr().err
     assert cli.main(["help"]) == 0
