@@ -98,9 +98,10 @@ def in_python_words(message: str, function: Callable[..., Any], given: Iterable[
     }
     texts = (os.fspath(value) if isinstance(value, os.PathLike) else str(value) for value in given)
     values = set(map(printable, texts))
-    # The longest value comes first, because it may begin with another one.
-    patterns = [re.escape(value) for value in sorted(values, key=len, reverse=True) if value]
-    value_or_word = "|".join([*patterns, _WORD])
+    # The longest value comes first, because it may begin with another one. A file may follow a folder.
+    folders = [re.escape(value) for value in sorted(values, key=len, reverse=True) if value]
+    values_or_files = [rf"{folder}(?:(?<=/)|/)(?:{_WORD})?|{folder}" for folder in folders]
+    value_or_word = "|".join([*values_or_files, _WORD])
     # A whole command, such as `shardwright validate --help`, stays as it is.
     option = re.compile(
         rf"shardwright [a-z]+ --\w+|(?<![\w-])--([a-z][a-z0-9_]*)(?:[ =]({value_or_word}))?(:?)"

@@ -233,6 +233,7 @@ def test_an_error_is_one_sentence_about_arguments(
         ("see --help.", "see help(shardwright.convert)."),
         ("Beam rejects --temp_location x", "Beam rejects --temp_location x"),
         ("--input my photos: no", "input='my photos': no"),
+        ("write --input my photos/rows.csv.", "write input='my photos/rows.csv'."),
         ("--overwrite maybe: write true or false", "overwrite='maybe': write true or false"),
         ("run shardwright rebuild --output x", "run shardwright rebuild --output x"),
     ],
