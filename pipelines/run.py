@@ -53,6 +53,8 @@ _STDERR = 2
 _ENGINE_LOGGERS = (
     "PrismJobServer", "FlinkJarJobServer", "SparkJarJobServer", "apache_beam.utils.subprocess_server",
 )  # fmt: skip
+#: The logger with which Beam logs the exceptions of steps.
+_STEPS_LOGGER = "apache_beam.runners.common"
 #: The logger to which Beam passes what worker processes on this machine log, and its message.
 _WORKERS_LOGGER = "apache_beam.runners.portability.local_job_service"
 _WORKERS_MESSAGE = "Worker: %s"
@@ -147,6 +149,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
                 raise NotRun(described)  # other runners ignore the option and would run the job
             if is_beam_silent():
                 hide_tracebacks()
+            logging.getLogger(_STEPS_LOGGER).addFilter(_is_unknown)
             with quiet_worker_processes() if _has_processes(options) else contextlib.nullcontext():
                 result = pipeline.run()
                 if described:
@@ -348,6 +351,12 @@ def _as_known(error: Exception) -> ShardwrightError:
 def without_resume(message: str, resumable: bool = False) -> str:
     """Returns a message without the advice to resume, unless the command can resume."""
     return message if resumable else re.sub("run again with --resume( to go on)?", "run again", message)
+
+
+def _is_unknown(record: logging.LogRecord) -> bool:
+    """Returns whether Beam logs anything but an error that the caller gets; a log of level INFO shows all."""
+    is_asked = logging.getLogger(record.name).isEnabledFor(logging.INFO)
+    return is_asked or ShardwrightError.from_text(record.getMessage()) is None
 
 
 def is_beam_silent() -> bool:

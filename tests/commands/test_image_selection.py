@@ -214,7 +214,7 @@ def warnings_of(tmp_path: Path, **settings: Any) -> tuple[set[str], list[str]]:
     return written(entries_of(tmp_path / "out")), result.outcome["warnings"]
 
 
-def test_classes_that_are_not_listed_are_named(tmp_path: Path) -> None:
+def test_classes_that_are_not_listed_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "names.txt").write_text("ant\nbees\n")
     names = tmp_path / "names.txt"
     values = {"class_names": str(names), "max_bad_fraction": 1}
@@ -226,6 +226,7 @@ def test_classes_that_are_not_listed_are_named(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("Ant\nbees\n")
     with pytest.raises(DataRefused, match=r"2 of 6 images are bad .*; list the class 'cat' in --class_n"):
         warnings_of(tmp_path, **values | {"max_bad_fraction": 0.1})
+    assert "Traceback" not in caplog.text
 
 
 def test_lines_that_match_no_image_are_counted(tmp_path: Path) -> None:
