@@ -27,8 +27,8 @@ _OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
     "validate": {"fast": "mode='fast'", "quality": "mode='quality'"},
     "rebuild": {"wait": "wait_minutes="},
 }
-#: What follows an option, without the punctuation of the sentence.
-_WORD = r"\S*[^\s;,.:)?`]"
+#: What follows an option, without the punctuation of the sentence and words in parentheses.
+_WORD = r"(?!\([a-z])\S*[^\s;,.:)?`]"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 

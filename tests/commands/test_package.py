@@ -222,6 +222,7 @@ def test_an_error_is_one_sentence_about_arguments(
     [
         ("--resize 224: no", "resize=224: no"),
         ("--output is missing", "output= is missing"),
+        ("with --resize (and --fit pad)", "with resize= (and fit='pad')"),
         ("choose --image_format png.", "choose image_format='png'."),
         ("choose --source manifest if its rows", "choose source='manifest' if its rows"),
         ("choose --layout detection.", "choose layout='detection'."),
