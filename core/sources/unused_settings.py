@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwright.core.sources.source import all_sources, source_by_name
 from shardwright.schemas.configuration.setting import Condition, settings_of
-from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import ConvertSettings, is_on
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.units import listed
@@ -93,11 +93,7 @@ def given_names(values: Mapping[str, Any]) -> frozenset[str]:
     Args:
       values: Values by name, from a command line, a job file or a notebook.
     """
-    return frozenset(
-        name
-        for name, value in values.items()
-        if value not in ("", None, (), [], {}) and str(value).lower() not in ("false", "no", "0")
-    )
+    return frozenset(name for name, value in values.items() if is_on(value) and str(value) != "0")
 
 
 def without_effect(

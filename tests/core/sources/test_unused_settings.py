@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shardwright.core.sources import image_files
@@ -162,4 +163,4 @@ def test_a_background_that_no_image_shows_is_reported_at_the_end() -> None:
 
 def test_only_values_that_request_something_count_as_given() -> None:
     values = {"fit": "pad", "resize": "", "limit": 0, "overwrite": False, "input": ["x"], "resume": "false"}
-    assert given_names(values) == {"fit", "input"}
+    assert given_names({**values, "seed": np.int64(3)}) == {"fit", "input", "seed"}
