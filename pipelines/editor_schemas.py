@@ -73,7 +73,9 @@ def _setting_schema(item: Setting) -> dict[str, Any]:
     elif item.is_switch:
         kinds = [{"type": "boolean"}, {"enum": ["yes", "no", "true", "false"]}]
     elif item.kind.choices:
-        kinds = [{"enum": list(item.kind.choices)}]
+        choices = dict.fromkeys((*item.kind.choices, item.default))
+        numbers = [int(choice) for choice in choices if choice.isdigit()]  # which YAML reads as such
+        kinds = [{"enum": [*choices, *numbers]}]
     elif item.is_number:
         least = {} if item.kind.minimum is None else {"minimum": item.kind.minimum}
         whole = isinstance(item.default, int)

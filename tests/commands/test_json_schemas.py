@@ -229,6 +229,7 @@ def test_they_know_every_key() -> None:
     [
         ("job", "{input: a, output: b, resize: 224, shards: 8, seed: 1, strip_metadata: yes}", True),
         ("job", "{input: [a, b], splits: {train: 0.8, test: 0.2}, resize: [320, 240], source: voc}", True),
+        ("job", "{depth: 8, image_format: ''}", True),  # defaults, as `init` writes them
         (
             "job",
             "{input: {new: a}, image-format: png, source: '${SOURCE}', keep: '${KEEP:-3}', scrub: 1/4}",
