@@ -55,11 +55,11 @@ def _part(value: Any) -> Any:
 
 
 def _code(value: Any) -> str:
-    name = value.strip().upper() if isinstance(value, str) else value
+    name = str(value).strip().upper()
     if name not in FindingCode.__members__:
-        hint = nearest(str(name), list(FindingCode.__members__)) or "; see shardwright validate --help"
+        hint = nearest(name, list(FindingCode.__members__)) or "; see shardwright validate --help"
         raise wrong(f"there is no finding {quoted_value(value)}{hint}")
-    return str(name)
+    return name
 
 
 def _codes(value: Any) -> Any:

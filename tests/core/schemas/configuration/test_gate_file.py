@@ -84,6 +84,7 @@ def test_a_file_holds_gates_on_findings_the_dataset_and_its_difference() -> None
         ("allowed_dtypes: int8", r"allowed_dtypes: write a list of types, such as \[uint8\], not 'int8'"),
         ("required_classes: cat", "write a list of names"),
         ("fail_on: [DRAK]", r"column 1: fail_on: there is no finding 'DRAK'; did you mean DARK\?"),
+        ("fail_on: [DARK: 0.1]", r"column 1: fail_on: there is no finding .\{.DARK.: 0.1\}.; see"),
         (
             "fail_on: DARK\nwarn_on: dark",
             "column 1: DARK is in both fail_on and warn_on; choose one.",
