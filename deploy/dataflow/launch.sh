@@ -81,12 +81,12 @@ if [[ "$route" == template ]]; then
     ${SUBNETWORK:+--subnetwork "$SUBNETWORK" --disable-public-ips} "${parameters[@]}"
 fi
 
-cd "$(dirname "$0")/../.."
 if [[ "$route" == container ]]; then
   # The image contains everything that workers need, so nothing is sent along.
   code=(--sdk_container_image="$IMAGE" --sdk_location=container)
 else
-  code=(--setup_file=./setup.py)
+  # Not a change of directory: the paths in SETTINGS are relative to the caller's.
+  code=(--setup_file="$(cd "$(dirname "$0")/../.." && pwd)/setup.py")
 fi
 labels=()
 for label in ${LABELS//,/ }; do

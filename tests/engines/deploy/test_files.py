@@ -186,7 +186,7 @@ def test_every_way_to_launch_passes_all_settings(run: Run) -> None:
     done = run("launch.sh", "package", *SETTINGS, SERVICE_ACCOUNT="me@example.com", **PLACES)
     assert "[--max_num_workers=20] [--label=app=shardwright]" in done.stdout
     assert "machine_type" not in done.stdout
-    assert "[--setup_file=./setup.py]" in done.stdout and "[--service_account_email=me@" in done.stdout
+    assert f"[--setup_file={ROOT}/setup.py]" in done.stdout and "[--service_account_email=me@" in done.stdout
 
 
 def test_a_job_file_launches_a_rebuild(run: Run) -> None:

@@ -114,11 +114,8 @@ def test_a_job_in_a_container_stages_no_package(bucket: Any, capsys: Capture) ->
     assert options["number_of_worker_harness_threads"] == 1 and options["save_main_session"] is False
 
 
-def test_a_job_with_the_setup_file_stages_the_whole_package(
-    bucket: Any, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(source)
-    arguments = ["--setup_file=./setup.py", "--sdk_location=container", TEMPLATE]
+def test_a_job_with_the_setup_file_stages_the_whole_package(bucket: Any, source: Path) -> None:
+    arguments = [f"--setup_file={source}/setup.py", "--sdk_location=container", TEMPLATE]
     described = describe("convert", *SETTINGS, *DATAFLOW, *arguments)
     assert described.code == 0
     (name,) = (name for name in objects(bucket, "staging/") if name.endswith(".tar.gz"))
