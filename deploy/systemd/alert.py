@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from collections.abc import Mapping
 from email.message import EmailMessage
+from http.client import HTTPException
 
 #: What the exit codes of `shardwright rebuild` mean.
 MEANINGS = {
@@ -66,7 +67,7 @@ def main() -> int:
     for send, arguments in ways:
         try:
             send(*arguments)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, HTTPException, subprocess.SubprocessError) as error:
             print(f"alert.py: {send.__name__} failed: {error}", file=sys.stderr)
             failed = True
     return int(failed)

@@ -375,7 +375,7 @@ def test_an_alert_is_sent_even_if_the_log_cannot_be_read(chat: Chat, tmp_path: P
     assert "the storage failed" in message["text"] and "Its log cannot be read: " in message["text"]
 
 
-@pytest.mark.parametrize("where", ["http://127.0.0.1:9", "no address", "https://", None])
+@pytest.mark.parametrize("where", ["http://127.0.0.1:9", "no address", "https://h/a b", None])
 def test_an_alert_that_cannot_be_sent_fails_in_one_line(where: str | None, tmp_path: Path) -> None:
     done = alert(tmp_path, **({"ALERT_WEBHOOK": where} if where else {}))
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
