@@ -465,7 +465,7 @@ class ConvertSettings:
         if not layout.stores_size and not self.has_one_size:
             raise UsageError(
                 f"--layout {layout.name}: its records have bare pixels and do not store their size; choose "
-                f"one size for all with --resize (and --fit {', '.join(SAME_SIZE_FITS)})."
+                f"one size for all with --resize, and --fit {units.listed(SAME_SIZE_FITS, before_last='or')}."
             )
         if self.color == "keep" and not (self.resize and layout.stores_channels):
             raise UsageError(
