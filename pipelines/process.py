@@ -23,6 +23,7 @@ from shardwright.core.concurrency.resources import RUN_FOLDER
 from shardwright.core.concurrency.watchdog import Watchdog
 from shardwright.pipelines import log
 from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.errors import EngineError
 
 #: Signals that ask a process to end.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -145,8 +146,17 @@ def own_temporary_folder() -> Iterator[None]:
     """Puts all temporary files of the block and of its child processes into a folder of this process.
 
     If the folder cannot be created or locked, or in another thread than the main one, nothing changes.
+
+    Raises:
+      EngineError: No folder for temporary files can be written.
     """
-    base = tempfile.gettempdir()
+    try:
+        base = tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise EngineError(
+            f"{error.strerror}; free some space there or set TMPDIR to a folder that can be written, then "
+            "run again with --resume."
+        ) from error
     folder = base
     if threading.current_thread() is threading.main_thread() and RUN_FOLDER not in base:
         with contextlib.suppress(OSError):

@@ -303,13 +303,14 @@ def exit_code_of(
     """
     code: int | None = None
     try:
-        with own_temporary_folder(), graceful_shutdown() as ending:
+        with graceful_shutdown() as ending:
             ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
             if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show is no error
                 sys.stdout.reconfigure(errors="backslashreplace")
             with WATCHDOG.watching():
                 try:
-                    code = command()
+                    with own_temporary_folder():
+                        code = command()
                     return code
                 except KeyboardInterrupt as interrupt:
                     message, code = _interrupted(str(interrupt), ending), int(ExitCode.INTERRUPTED)

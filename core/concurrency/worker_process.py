@@ -200,18 +200,24 @@ class WorkerProcess:
         self._channel = Channel(ours)
         self._sent: set[bytes] = set()
         with theirs, tempfile.TemporaryFile() as board:
-            board.truncate(Board.BYTES)
+            board.write(bytes(Board.BYTES))  # on a full disk, the first use of a hole would end this process
+            board.flush()
             self._board = Board(board.fileno())
             self._board.begin_item(-1)
             descriptors = theirs.fileno(), board.fileno()
             path = [folder or os.getcwd() for folder in sys.path]
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, *map(str, descriptors), *path],
-                stdin=subprocess.DEVNULL,
-                stdout=_stdout(),
-                pass_fds=descriptors,
-                env=_ENVIRONMENT | os.environ,
-            )
+            # Ctrl-C reaches all processes of a terminal. The new one never gets it, not even while it starts.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _PROGRAM, *map(str, descriptors), *path],
+                    stdin=subprocess.DEVNULL,
+                    stdout=_stdout(),
+                    pass_fds=descriptors,
+                    env=_ENVIRONMENT | os.environ,
+                )
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._channel.send(pickle.dumps((processes, preload, LogRules.current())))
 
     def call(self, function: PackedFunction, items: Sequence[Any]) -> list[Any]:
@@ -273,7 +279,6 @@ def serve(connection: int, board: int) -> None:
       connection: Descriptor of a socket to the parent.
       board: Descriptor of the file of the `Board`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
     parent = Channel(socket.socket(fileno=connection))
     UNDERWAY.board = Board(board)
     processes, preload, log_rules = pickle.loads(parent.receive())

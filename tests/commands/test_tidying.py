@@ -126,8 +126,8 @@ def test_a_job_server_of_beam_is_stopped_before_its_folder_is_removed(base: Path
     assert not list(base.iterdir())
 
 
-def test_a_folder_without_locks_or_permission_does_not_end_the_command(
-    base: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_without_locks_or_permission_does_not_end_the_command_but_a_lack_of_one_does(
+    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(9, "Bad file descriptor")  # like NFS
@@ -138,6 +138,10 @@ def test_a_folder_without_locks_or_permission_does_not_end_the_command(
     assert not list(base.iterdir())
     shutil.rmtree(base)
     assert exit_code_of(lambda: 0) == 0
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(base)])  # a full or read-only disk
+    assert exit_code_of(lambda: 0) == 3
+    assert "set TMPDIR to a folder" in capsys.readouterr().err
 
 
 def test_other_threads_use_the_folder_of_the_process(base: Path) -> None:
@@ -315,7 +319,7 @@ def grown(rebuilt: Rebuilt, tmp_path: Path) -> Rebuilt:
 
 
 def test_a_damaged_and_an_unreadable_shard_are_detected_and_rebuilt(
-    rebuilt: Rebuilt, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rebuilt: Rebuilt, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     first, (unreadable, damaged, _) = rebuilt.latest, shards_of(rebuilt)
     sound, sha256_of = damaged.read_bytes(), scrubbing.storage.sha256_of

@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -131,6 +132,14 @@ def test_a_process_that_cannot_be_started_ends_every_run_and_is_tried_again(
     pool.close()
 
 
+def test_a_full_disk_is_an_error_before_a_process_uses_its_memory_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tempfile.TemporaryFile", partial(open, "/dev/full", "wb", 0))
+    with pytest.raises(EngineError, match="No space left on device"):
+        Converters(1, in_processes=True).start()
+
+
 def test_exceptions_arrive_where_the_results_are_consumed(processes: Converters) -> None:
     with pytest.raises(UsageError, match="the fifth is wrong"):
         list(processes.map(fail, range(10), weigh=lambda _: 1))
@@ -235,6 +244,8 @@ def test_no_process_outlives_the_converters() -> None:
         assert current_converters() is pool
         started = {process.pid for process in psutil.Process().children()} - before
         assert started
+        for process in started:
+            os.kill(process, signal.SIGINT)  # as Ctrl-C does, also while they start
         with converters(in_processes=False) as inner:  # a command within a command
             assert inner is pool
         assert list(pool.map(double, [1, 2], weigh=lambda _: 1)) == [2, 4]
