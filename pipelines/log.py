@@ -6,24 +6,21 @@ Both streams may be closed, or no longer read, as in a pipe to `head`; that chan
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.log_lines import WARNINGS, json_handler, json_line, write_line
+from shardwright.schemas.log_lines import WARNINGS, Forgiving, json_handler, json_line, write_line
 from shardwright.schemas.plain_text import escape_controls
 
 _PREFIX = "shardwright: "
-#: Errors of an output that is no longer read: a closed pipe, terminal or descriptor.
-_UNREAD = (errno.EPIPE, errno.EIO, errno.EBADF)
 FORMAT = "shardwright-result"
 VERSION = 1
 
@@ -187,48 +184,6 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-class _Forgiving:
-    """A stream that drops text that cannot be written, so that a closed output changes no exit code."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    @property
-    def buffer(self) -> _Forgiving:
-        """The underlying stream of bytes."""
-        return _Forgiving(self._stream.buffer)
-
-    def write(self, data: Any) -> int:
-        """Writes data, or drops it if it cannot be written."""
-        self._try(self._stream.write, data)
-        return len(data)
-
-    def writelines(self, lines: Iterable[Any]) -> None:
-        """Writes lines, or drops those that cannot be written."""
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None:
-        """Writes buffered data, or drops it if it cannot be written."""
-        self._try(self._stream.flush)
-
-    def _try(self, act: Callable[..., object], *data: Any) -> None:
-        """Calls a function of the stream; after an error, the descriptor leads nowhere.
-
-        This drops what is still buffered, too, and what child processes write.
-        """
-        try:
-            act(*data)
-        except OSError as error:
-            with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), self._stream.fileno())
-            if error.errno not in _UNREAD and sys.stderr is not self:
-                info(f"the rest is not shown: {(error.strerror or str(error)).lower()}.")
-
-
 @contextlib.contextmanager
 def forgiving_streams() -> Iterator[None]:
     """Replaces stdout and stderr by forgiving streams while the block runs, and flushes them at its end.
@@ -244,7 +199,8 @@ def forgiving_streams() -> Iterator[None]:
     before = sys.stdout, sys.stderr
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         # Python has no stream for a descriptor that was closed when Python started.
-        ours = [_Forgiving(nowhere if stream is None else stream) for stream in before]
+        out, err = (nowhere if stream is None else stream for stream in before)
+        ours = [Forgiving(out, tell=lambda reason: info(f"the rest is not shown: {reason}.")), Forgiving(err)]
         sys.stdout, sys.stderr = ours
         try:
             yield

@@ -5,19 +5,24 @@ Text is for people. JSON is for programs: one object on each line, with `time`, 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import math
+import os
 import re
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, NamedTuple, Self
 
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import CONTROLS, escape_controls
 
+#: Errors of an output that is no longer read: a closed pipe, terminal or descriptor.
+_UNREAD = (errno.EPIPE, errno.EIO, errno.EBADF)
 LOG_FORMATS = ("text", "json")
 #: Python's logger of warnings that are captured.
 WARNINGS = "py.warnings"
@@ -89,6 +94,54 @@ class LogRules(NamedTuple):
         if self.warnings is not None:
             logging.getLogger(WARNINGS).setLevel(self.warnings)
             logging.captureWarnings(True)
+
+
+class Forgiving:
+    """A stream that drops text that cannot be written, so that a closed output changes no result.
+
+    Args:
+      stream: A stream of text or bytes.
+      tell: Called with the reason if the output is not just closed.
+    """
+
+    def __init__(self, stream: Any, tell: Callable[[str], None] = lambda _: None) -> None:
+        self._stream = stream
+        self._tell = tell
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def buffer(self) -> Forgiving:
+        """The underlying stream of bytes."""
+        return Forgiving(self._stream.buffer, self._tell)
+
+    def write(self, data: Any) -> int:
+        """Writes data, or drops it if it cannot be written."""
+        self._try(self._stream.write, data)
+        return len(data)
+
+    def writelines(self, lines: Iterable[Any]) -> None:
+        """Writes lines, or drops those that cannot be written."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Writes buffered data, or drops it if it cannot be written."""
+        self._try(self._stream.flush)
+
+    def _try(self, act: Callable[..., object], *data: Any) -> None:
+        """Calls a function of the stream; after an error, the descriptor leads nowhere.
+
+        This drops what is still buffered, too, and what child processes write.
+        """
+        try:
+            act(*data)
+        except OSError as error:
+            with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+            if error.errno not in _UNREAD:
+                self._tell((error.strerror or str(error)).lower())
 
 
 def write_line(line: str) -> None:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from shardwright.core.concurrency.resources import set_worker_processes
 from shardwright.core.concurrency.underway import UNDERWAY, Task
-from shardwright.schemas.log_lines import LogRules
+from shardwright.schemas.log_lines import Forgiving, LogRules
 
 #: The process imports modules where this one finds them, and nothing else of it.
 _PROGRAM = """\
@@ -280,6 +280,8 @@ def serve(connection: int, board: int) -> None:
       board: Descriptor of the file of the `Board`.
     """
     parent = Channel(socket.socket(fileno=connection))
+    # A function must not fail because nobody reads what it prints any more. Either stream may be closed.
+    sys.stdout, sys.stderr = (stream and Forgiving(stream) for stream in (sys.stdout, sys.stderr))
     UNDERWAY.board = Board(board)
     processes, preload, log_rules = pickle.loads(parent.receive())
     set_worker_processes(processes)
@@ -295,8 +297,7 @@ def serve(connection: int, board: int) -> None:
         answer = _run(functions, request, UNDERWAY.board)
         # What the function printed: the parent may end this process at any time after the answer.
         if sys.stdout:
-            with contextlib.suppress(OSError):
-                sys.stdout.flush()
+            sys.stdout.flush()
         parent.send(answer)
 
 

@@ -172,6 +172,19 @@ def test_what_a_function_prints_is_written_before_its_process_ends(capfd: pytest
     assert capfd.readouterr().out == "item 0 item 1 item 2 "
 
 
+def say_at_once(item: int) -> int:
+    print(item, flush=True)
+    return item
+
+
+def test_a_function_may_print_where_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as unread, converters(in_processes=True) as pool:
+        monkeypatch.setattr(sys, "stdout", unread)
+        assert list(pool.map(say_at_once, [1, 2], weigh=lambda _: 1)) == [1, 2]
+
+
 def say_loudly(item: int) -> None:
     logging.getLogger("library").error("logged")
     warnings.warn("warned", stacklevel=1)
