@@ -276,7 +276,10 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
             "workers (--direct_num_workers) or a larger machine and run again with --resume."
         )
     if lacks_memory(error):
-        return EngineError("The machine ran out of memory; use a larger one and run again with --resume.")
+        threads = ", or of the threads that `ulimit -u` or a container allows" if "new thread" in text else ""
+        return EngineError(
+            f"The machine ran out of memory{threads}; use a larger one and run again with --resume."
+        )
     if _BOOT_ENDED.search(text):
         return EngineError(
             "A worker did not start, because the program of --environment_type=PROCESS ended; give the first "

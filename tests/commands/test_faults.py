@@ -55,7 +55,7 @@ from shardwright.pipelines.options import beam_options
 from shardwright.pipelines.places import dies_with_launcher
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.process import ENDING, WATCHDOG, graceful_shutdown
-from shardwright.pipelines.run import exit_code_of
+from shardwright.pipelines.run import as_shardwright_error, exit_code_of
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import LEASE_JSON
@@ -245,6 +245,8 @@ def test_a_lack_of_memory_stops_the_job(
     monkeypatch.setattr(shard_convert, "WORKING_BYTES", 1 << 62)
     sentence = sentence_of(convert_small(), 3)
     assert sentence.startswith("The machine ran out of memory") and "run again with --resume" in sentence
+    no_thread = as_shardwright_error(RuntimeError("can't start new thread"))
+    assert "ran out of memory, or of the threads that `ulimit -u`" in no_thread.message
 
 
 def test_one_image_that_asks_for_absurd_memory_is_corrupt(
