@@ -36,6 +36,10 @@ _ADVICE = {
     errno.EFBIG: "the file is larger than this system allows; choose a smaller --shard_size",
     errno.EMFILE: "too many files are open; raise `ulimit -n`, then run again with --resume",
     errno.ENFILE: "the system has too many files open; run again with --resume later",
+    errno.ENOENT: (
+        "No such file or directory; choose another place, or find out what removed it and run again with "
+        "--resume"
+    ),
     errno.EACCES: "permission denied; choose a place you may use or change its permissions",
     errno.EPERM: "the operation is not permitted; choose a place you may use",
     errno.EROFS: "the file system is read-only; choose another place",
