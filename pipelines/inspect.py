@@ -112,9 +112,9 @@ def inspect(
     description["features"] = to_json(schema.features)
     shards = list(_shards(target, contents, description.get("split", "")))
     description["records"], description["damages"] = _first_records(shards, schema, records)
-    if contents is None and not schema.features:
+    if contents is None and not schema.features and not any(r["features"] for r in description["records"]):
         problems = [damage["message"] for damage in description["damages"]]
-        problem = next(iter(problems), "they contain no records")
+        problem = next(iter(problems), "no record has a feature")
         raise UsageError(
             f"--dataset {description['dataset']} names no TFRecord files of tf.train.Example ({problem}); "
             "name a dataset directory or 'dir/*.tfrecord'."
@@ -314,7 +314,8 @@ def print_inspection(description: Mapping[str, Any]) -> None:
 
 def _folded(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Returns rows of a name and a text, in more rows if a text is too long for a narrow terminal."""
-    width = max(_WIDTH - max(len(name) for name, _ in rows) - _BETWEEN_COLUMNS, _MIN_FOLDED)
+    widest = max((len(name) for name, _ in rows), default=0)  # a record may have no feature
+    width = max(_WIDTH - widest - _BETWEEN_COLUMNS, _MIN_FOLDED)
     folded = []
     for name, text in rows:
         lines = textwrap.wrap(text, width, break_on_hyphens=False) or [""]

@@ -133,9 +133,9 @@ def test_values_are_shown_as_text_and_never_control_the_terminal(tmp_path, capsy
         "vector": Feature(FeatureType.BYTES, [bytes(1234)]),
     }
     path = tmp_path / "values.tfrecord"
-    path.write_bytes(frame(encode_example(values)))
+    path.write_bytes(frame(encode_example(values)) + frame(b""))  # and a record without features
     code, out, _ = run(capsys, path)
-    assert code == 0
+    assert code == 0 and "record 1, byte" in out
     assert "\x1b[31m" not in out and "<8 B binary>" in out
     assert "château 中" in out and "<1.2 kB binary>" in out
     assert "[0.5, nan]" in out and "... 100 in all" in out
