@@ -194,7 +194,7 @@ def _value_lines(spec: FeatureSpec) -> Iterator[str]:
             sides = [-1 if side is None else side for side in spec.shape]
             yield f"{item} = tf.reshape({item}, {sides})"
         if spec.value_type == "bool":
-            yield f"{item} = tf.cast({item}, tf.bool)"
+            yield f"{item} = {item} > 0"  # -1, for an absent one, is not True
 
 
 def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:

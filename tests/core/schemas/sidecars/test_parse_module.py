@@ -42,7 +42,7 @@ features:
   names: {fill: label_text}
   sides: {fill: shape, tensor: true}
   price: {column: price, type: float}
-  rare: {column: rare, type: bool}
+  rare: {column: rare, type: bool, optional: true}
   grid: {column: grid, type: int64, shape: [2, null]}
   tags: {column: tags, type: string, shape: [null], tensor: true}
   version: {constant: [[1, 2], [3, 4]], type: int32}
@@ -61,8 +61,8 @@ def make_inputs(root: Path) -> None:
         with Image.open(PICTURES[i]) as picture:
             ImageOps.exif_transpose(picture).resize((30 + i, 20)).save(folder / f"{i}.png")
     rows = [
-        {"file": path.name, "label": "bird", "price": i / 2, "rare": i % 2 == 0, "grid": [1, 2, 3, 4],
-         "tags": ["a", "b"][:i]} for i, path in enumerate(PICTURES)
+        {"file": path.name, "label": "bird", "price": i / 2, "rare": [True, False, None][i % 3],
+         "grid": [1, 2, 3, 4], "tags": ["a", "b"][:i]} for i, path in enumerate(PICTURES)
     ]  # fmt: skip
     (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (root / "own.yaml").write_text(OWN_LAYOUT)
@@ -263,7 +263,7 @@ def test_a_custom_layout_is_read_with_its_types(places: Mapping[str, Path], foun
         assert example["sides"].tolist() == [16, 16, 3]
         assert example["class"] == 0 and example["names"] == b"bird"
         assert example["price"] == row["price"]
-        assert example["rare"].dtype == bool and example["rare"] == row["rare"]
+        assert example["rare"].dtype == bool and example["rare"] == bool(row["rare"])
         assert example["grid"].tolist() == [[1, 2], [3, 4]]
         assert [tag.decode() for tag in example["tags"]] == row["tags"]
         assert example["version"].tolist() == [[1, 2], [3, 4]]
