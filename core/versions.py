@@ -85,6 +85,17 @@ def list_versions(output: str) -> list[VersionRecord]:
         return list(executor.map(read, names))
 
 
+def require_judged(output: str, record: VersionRecord) -> None:
+    """Checks that the gates have judged a version, and that its record is not damaged.
+
+    Raises:
+      UsageError: If it has no verdict, or its `version.json` is damaged.
+    """
+    require_undamaged(record)
+    if record.state is VersionState.BUILDING:  # it may have a dataset.json already
+        raise _not_complete(output, record.version)
+
+
 def require_undamaged(record: VersionRecord) -> None:
     """Checks that the record of a version is not damaged.
 
@@ -266,7 +277,7 @@ def located(path: str) -> str:
     """
     output, version = split_version(path)
     if version:
-        return _version_located(path, output, version)
+        return _version_located(output, version)
     may_hold = storage.knows_conditions(path) if storage.is_remote(path) else os.path.isdir(path)
     if not may_hold or version_name(path) != path or _is_dataset(path):
         return path
@@ -308,7 +319,7 @@ def _is_dataset(directory: str) -> bool:
         return storage.exists(path)
 
 
-def _version_located(path: str, output: str, version: str) -> str:
+def _version_located(output: str, version: str) -> str:
     if not storage.knows_conditions(output):
         read_pointer(output)  # raises an error that names the storages that can
     directory = version_path(output, version)
@@ -317,9 +328,13 @@ def _version_located(path: str, output: str, version: str) -> str:
     names = version_names(output)
     if version not in names:
         raise no_such_version(output, version, names)
-    raise UsageError(
-        f"{printable(path)} is not complete: it is being built, or the run that built it was interrupted; "
-        f"name another one that shardwright versions {shell_word(output)} lists."
+    raise _not_complete(output, version)
+
+
+def _not_complete(output: str, version: str) -> UsageError:
+    return UsageError(
+        f"{printable(output)}@{version} is not complete: it is being built, or the run that built it was "
+        f"interrupted; name another one that shardwright versions {shell_word(output)} lists."
     )
 
 

@@ -19,7 +19,7 @@ from shardwright.core.versions import (
     located,
     mark_published,
     no_such_version,
-    require_undamaged,
+    require_judged,
     switch_pointer,
     write_version_record,
 )
@@ -101,7 +101,7 @@ def publish(
     if name not in records:
         raise no_such_version(output, name, list(records))
     record = records[name]
-    require_undamaged(record)
+    require_judged(output, record)
     fingerprint = read_dataset(located(f"{output}@{name}")).fingerprint  # raises if it is not complete
     pointer, tag = current_pointer(output, damaged_is_none=True)
     current = pointer.version if pointer else ""

@@ -17,7 +17,7 @@ from shardwright.core.versions import (
     located,
     mark_published,
     no_such_version,
-    require_undamaged,
+    require_judged,
     switch_pointer,
     write_version_record,
 )
@@ -199,7 +199,7 @@ def _checked(output: str, record: VersionRecord) -> str:
     Raises:
       UsageError: It was never published, or is not complete.
     """
-    require_undamaged(record)
+    require_judged(output, record)
     place = f"{output}@{record.version}"
     if record.state is VersionState.REFUSED:
         raise UsageError(
