@@ -186,16 +186,6 @@ class RecordChecker:
         if not any(spec.fill in _LABELS for spec in schema.features if spec.name in wrong):
             yield from _check_labels(values, schema)
 
-    def _declared(self, values: ValuesByRole, tensors: Sequence[Sequence[int]]) -> DeclaredImage:
-        """Returns what a record declares about its image."""
-        return DeclaredImage(
-            _declared_shapes(values, tensors, self.schema),
-            only_text(values, FeatureRole.FORMAT),
-            only_bytes(values, FeatureRole.COLORSPACE),
-            self.schema.pixels is not None,
-            self._dtype(values),
-        )
-
     def _dtype(self, values: ValuesByRole) -> str | None:
         dtype = only_text(values, FeatureRole.DTYPE)
         return dtype if dtype is not None else self._pixel_type or None
@@ -224,13 +214,13 @@ class RecordChecker:
         if self.decode:
             with ExitStack() as held:
                 if encoded is not None:
-                    declared = self._declared(values, tensors)
-                    seen = self._see(encoded, declared, held)
+                    seen = self._see(encoded, values, tensors, held)
                     problems += seen.problems
-                    kind = "" if declared.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
-                    bare = strip_metadata(encoded, kind) == encoded
-                    if seen.image is not None and (not bare or kind == "tiff"):
-                        private = private_metadata(encoded, kind)
+                    if seen.image is not None:
+                        kind = "" if seen.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
+                        bare = strip_metadata(encoded, kind) == encoded
+                        if not bare or kind == "tiff":
+                            private = private_metadata(encoded, kind)
                     if self.hash_images:
                         stored_sha256 = hashlib.sha256(encoded).hexdigest()
                     if self.picture or self.look:
@@ -250,8 +240,21 @@ class RecordChecker:
             folds[0] if folds else None, self._dtype(values) or "",
         )  # fmt: skip
 
-    def _see(self, encoded: bytes, declared: DeclaredImage, held: ExitStack) -> Seen:
+    def _see(
+        self,
+        encoded: bytes,
+        values: ValuesByRole,
+        tensors: Sequence[Sequence[int]],
+        held: ExitStack,
+    ) -> Seen:
         """Decodes an image and compares it with what its record declares; `held` holds its memory."""
+        declared = DeclaredImage(
+            _declared_shapes(values, tensors, self.schema),
+            only_text(values, FeatureRole.FORMAT),
+            only_bytes(values, FeatureRole.COLORSPACE),
+            self.schema.pixels is not None,
+            self._dtype(values),
+        )
         return check_image(
             encoded,
             declared,

@@ -121,6 +121,13 @@ def test_written_records_are_sound(layout_text: str) -> None:
         assert found_in(layout_text, {}, pixels=(HEIGHT, WIDTH, 3)) == []
 
 
+def test_metadata_is_looked_for_only_in_files_that_can_be_decoded() -> None:
+    webp = b"RIFF\x10\0\0\0WEBPVP8X".ljust(len(PIXELS), b"\0")
+    assert found_in("raw", {"image": texts(webp)}) == []
+    changes = {"image/encoded": texts(webp), "image/format": texts(b"webp")}
+    assert [text.partition(":")[0] for text in found_in("classification", changes)] == ["UNDECODABLE"]
+
+
 #: Layout -> changes of the features of a record, and the finding; "" if there is none.
 DEFECTS: dict[str, list[tuple[Mapping[str, Feature | None], str]]] = {
     "tfrecorder": [
