@@ -159,18 +159,6 @@ class ReusableRecord(NamedTuple):
     read_frame: Callable[[int, int], bytes | None]
     more: tuple[Entry, ...] = ()
 
-    def frames(self) -> list[tuple[Entry, bytes]] | None:
-        """Returns the entries and frames of all records; None if one is damaged or missing."""
-        frames = []
-        for entry in (self.entry, *self.more):
-            if entry.offset is None or entry.length is None:
-                return None
-            frame = self.read_frame(entry.offset, entry.length)
-            if frame is None:
-                return None
-            frames.append((entry, frame))
-        return frames
-
 
 def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = None) -> ReadImage:
     """Reads the bytes of one image, if they are needed.
@@ -235,17 +223,18 @@ def _left_out_by_digest(key: str, sha256: str, keys: KeyRules) -> LeftOut | None
 
 def _as_before(ref: ImageRef, record: ReusableRecord, source_bytes: int = 0) -> Converted | None:
     """Returns the result of an earlier build for an image; None if its record is damaged."""
-    entry = record.entry
-    if entry.outcome != Outcome.WRITTEN:
-        uri = ref.location if entry.uri else ""
-        return Converted(entry._replace(uri=uri, fingerprint=ref.fingerprint))
-    frames = record.frames()
-    if frames is None:
-        return None
-    first, *more = (
-        Converted(entry._replace(fingerprint=ref.fingerprint), frame=frame) for entry, frame in frames
-    )
-    return first._replace(source_bytes=source_bytes, more=tuple(more))
+    if record.entry.outcome != Outcome.WRITTEN:
+        uri = ref.location if record.entry.uri else ""
+        return Converted(record.entry._replace(uri=uri, fingerprint=ref.fingerprint))
+    copies = []
+    for entry in (record.entry, *record.more):
+        if entry.offset is None or entry.length is None:
+            return None
+        frame = record.read_frame(entry.offset, entry.length)
+        if frame is None:
+            return None
+        copies.append(Converted(entry._replace(fingerprint=ref.fingerprint), frame=frame))
+    return copies[0]._replace(source_bytes=source_bytes, more=tuple(copies[1:]))
 
 
 def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:

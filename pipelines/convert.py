@@ -72,7 +72,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     """
     import apache_beam as beam
 
-    from shardwright.core.validation.shard import ShardTask, shard_task_of
+    from shardwright.core.validation.shard import ShardTask, shard_task
     from shardwright.schemas.ledger import ShardResult
     from shardwright.transforms.commit import CommitDataset, RemoveCommit, TakeLease
     from shardwright.transforms.validate import verify_results
@@ -104,7 +104,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
 
     def to_check(result: ShardResult) -> list[ShardTask]:
         header = result.header
-        return [shard_task_of(job.directory, header)] if header.file else []
+        return [shard_task(job.directory, *header.place, header.as_shard())] if header.file else []
 
     verified = verify_results(results, forecast, job.directory, settings, to_check)
     return results | "CommitDataset" >> CommitDataset(job, forecast, verified, hold)  # outcome

@@ -23,7 +23,6 @@ from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.salvage.commit import SalvageJob
 from shardwright.core.salvage.shard import SalvageTask
-from shardwright.core.shards.finish import ShardPlace
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
@@ -44,7 +43,7 @@ from shardwright.schemas.dataset import (
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
-from shardwright.schemas.plan import shard_file
+from shardwright.schemas.plan import ShardPlace, shard_file
 from shardwright.schemas.units import counted
 
 HELP = "Saves the sound records of a damaged dataset."

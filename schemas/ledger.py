@@ -24,6 +24,7 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.json_values import fields_json, from_json
 from shardwright.schemas.labels import in_name_order
+from shardwright.schemas.plan import ShardPlace
 from shardwright.schemas.sketches import Moments, Sums
 from shardwright.schemas.splits import by_split, totals_of
 
@@ -218,9 +219,9 @@ class ShardHeader:
     dtypes: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def place(self) -> tuple[str, int, int]:
-        """Its split, its number and the number of shards in the split."""
-        return self.split, self.shard, self.num_shards
+    def place(self) -> ShardPlace:
+        """The place of the shard."""
+        return ShardPlace(self.split, self.shard, self.num_shards)
 
     def as_shard(self) -> Shard:
         """Returns the shard's entry in `dataset.json`."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright.schemas.json_values import fields_json, from_json
 from shardwright.schemas.key_rules import KeyRules
@@ -269,6 +269,14 @@ class Forecast:
         value = fields_json(self)
         value["warnings"] += self.balance.sentences
         return {name: item for name, item in value.items() if name not in ("limit_cut", "moved", "keys")}
+
+
+class ShardPlace(NamedTuple):
+    """A shard's split, its number from 0, and the number of shards in the split."""
+
+    split: str
+    shard: int
+    num_shards: int
 
 
 def shard_file(split: str, shard: int, num_shards: int, suffix: str) -> str:

@@ -12,8 +12,7 @@ import apache_beam as beam
 from shardwright.core.commit import ConversionSpec, commit, remove_commit
 from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, given_back, own_holder
-from shardwright.core.plan.assign import PlannedShard
-from shardwright.core.shards.finish import ShardPlace, condense
+from shardwright.core.shards.finish import condense
 from shardwright.core.shards.reuse import is_changed
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.validation.shard import ShardCheck
@@ -58,11 +57,6 @@ def TakeLease(
     )  # HeldLease or None
 
 
-def _is_changed(planned: PlannedShard, forecast: Forecast, job: ConversionSpec) -> bool:
-    plan = plan_shard(planned, forecast, job.settings, job.versions)
-    return is_changed(job.directory, ShardPlace(*planned[:3]), plan)
-
-
 @composite
 def RemoveCommit(
     hold: beam.PCollection,
@@ -80,7 +74,12 @@ def RemoveCommit(
       planned: PCollection of all PlannedShards.
       forecast: Side input of the one Forecast.
     """
-    changed = planned | "FindChanged" >> beam.Map(_is_changed, forecast, job).with_output_types(bool)  # bool
+    changed = planned | "FindChanged" >> beam.Map(
+        lambda planned, forecast: is_changed(
+            job.directory, plan_shard(planned, forecast, job.settings, job.versions)
+        ),
+        forecast,
+    ).with_output_types(bool)  # bool
     return hold | "RemoveDatasetJson" >> beam.Map(
         lambda hold, changed: remove_commit(hold, any(changed), job), beam.pvalue.AsIter(changed)
     ).with_output_types(_HOLD)  # HeldLease or None

@@ -43,7 +43,7 @@ from shardwright.schemas.image_ref import (
     source_id_of,
 )
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.plan import Forecast, PartBounds, Plan
+from shardwright.schemas.plan import Forecast, PartBounds, Plan, ShardPlace
 from shardwright.transforms.building_blocks import SumOfBundle, composite, in_global_window, merge_all
 from shardwright.transforms.runner_features import has_one_worker, report_source
 
@@ -206,10 +206,11 @@ def ForecastDataset(
     """
     settings, splits, folds = request.settings, None, None
     plan = request.carried if carried is None else carried
-    if settings.chooses_splits:
+    chooses = settings.split_mode != "hash"
+    if chooses and len(settings.parsed_splits) > 1:
         choose = ChooseParts(settings, SPLIT, plan)
         splits = beam.pvalue.AsSingleton(batches | "ChooseSplits" >> choose)  # PartBounds
-    if settings.chooses_folds:
+    if chooses and settings.folds:
         choose = ChooseParts(settings, FOLD, plan, splits)
         folds = beam.pvalue.AsSingleton(batches | "ChooseFolds" >> choose)  # PartBounds
 
@@ -364,4 +365,4 @@ def name_planned_shard(
 ) -> PlannedShard:
     """Converts a grouped shard to a `PlannedShard`."""
     (split, index), refs = shard
-    return PlannedShard(split, index, forecast.plan.shards.get(split, 1), refs)
+    return PlannedShard(ShardPlace(split, index, forecast.plan.shards.get(split, 1)), refs)

@@ -27,11 +27,11 @@ from shardwright.core.rebuild.compare import (
 from shardwright.core.rebuild.finish import finish, publish
 from shardwright.core.rebuild.gate import commit_version, gate_version
 from shardwright.core.rebuild.task import RebuildTask
-from shardwright.core.shards.finish import ShardPlace, condense
+from shardwright.core.shards.finish import condense
 from shardwright.core.shards.reuse import near
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.sources.listing import ListingDigest, add_up
-from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task_of
+from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task
 from shardwright.schemas.codes import CheckDepth
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.drift import Changes
@@ -74,15 +74,13 @@ def CompareWithPrevious(
         if not previous.ended:
             task.hold.renew()  # all sources may have to be read
         if previous.dataset is None:
-            yield Compared(planned[:2], True)
+            yield Compared(planned.place[:2], True)
             yield beam.pvalue.TaggedOutput(_PLANNED, planned)
             return
         planned = planned._replace(refs=list(planned.refs))
         plan = plan_shard(planned, forecast, task.settings, task.versions)
-        latest, place = version_path(task.output, previous.version), ShardPlace(*planned[:3])
-        yield compare_shard(
-            place, plan, latest, previous.missing, task.rules.verify_sources, touched_files(task, previous)
-        )
+        latest, touched = version_path(task.output, previous.version), touched_files(task, previous)
+        yield compare_shard(plan, latest, previous.missing, task.rules.verify_sources, touched)
         yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
 
     def decided(
@@ -146,16 +144,17 @@ def VerifyVersion(
             yield ShardCheck(header.file, header.split, header.records, header.bytes)
 
     def to_check(result: ShardResult, previous: PreviousState) -> Iterator[ShardTask]:
-        if not result.header.file or is_known(result):
+        header, build, shared = result.header, previous_build(task, previous), []
+        if not header.file or is_known(result):
             return
-        place, build, shared = ShardPlace(*result.header.place), previous_build(task, previous), []
-        if build is not None and place.split in build.shards:
+        if build is not None and header.split in build.shards:
             # The stored checks of the latest version's shards that share records with the new one.
-            count = build.shards[place.split]
-            for index in near(place, count):
-                shard = shard_file(place.split, index, count, build.suffix)
+            count = build.shards[header.split]
+            for index in near(header.place, count):
+                shard = shard_file(header.split, index, count, build.suffix)
                 shared.append(storage.join(build.directory, check_file(shard)))
-        yield shard_task_of(task.directory, result.header)._replace(previous_checks=tuple(shared))
+        written = shard_task(task.directory, *header.place, header.as_shard())
+        yield written._replace(previous_checks=tuple(shared))
 
     checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
     verified = verify_results(

@@ -65,9 +65,9 @@ class Validated(NamedTuple):
 
 
 def _totals_of(task: ShardTask) -> ShardTotals:
-    totals = ShardTotals()
-    totals.add(task)
-    return totals
+    if task.expected is None:
+        return ShardTotals(1, unknown=1)
+    return ShardTotals(1, records=task.expected.records)
 
 
 def _check_shard(

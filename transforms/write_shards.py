@@ -15,7 +15,6 @@ from apache_beam.utils.windowed_value import WindowedValue
 from shardwright.core.concurrency.resources import usable_cpus
 from shardwright.core.lease import HeldLease
 from shardwright.core.plan.assign import PlannedShard
-from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.reuse import ReusableBuilds
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.shards.write import ShardWork, ShardWriter, check_codecs
@@ -114,8 +113,7 @@ class _WriteShard(beam.DoFn):
         if hold is not None:
             hold.renew()  # once per shard, because no other process may be there to do it
         plan = plan_shard(planned, forecast, self._writer.settings, self._versions)
-        place = ShardPlace(*planned[:3])
-        self._shards.append(self._executor.submit(self._writer.write, place, plan, reusable, hold))
+        self._shards.append(self._executor.submit(self._writer.write, plan, reusable, hold))
         if len(self._shards) > self._at_once:
             yield self._next_result()
 

@@ -24,7 +24,7 @@ import numpy as np
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs, is_image, printable
-from shardwright.schemas.plan import BUCKETS, DIGITS, Forecast, PartBounds
+from shardwright.schemas.plan import BUCKETS, DIGITS, Forecast, PartBounds, ShardPlace
 
 Item = TypeVar("Item")
 #: Sort key of images: (hash, key).
@@ -192,14 +192,9 @@ class ShardDigests(NamedTuple):
 
 
 class PlannedShard(NamedTuple):
-    """A shard to write: its split, its number from 0, the split's number of shards, and its references.
+    """A shard to write: its place, and its references. An earlier step may have computed its digests."""
 
-    An earlier step may have computed its digests.
-    """
-
-    split: str
-    shard: int
-    num_shards: int
+    place: ShardPlace
     refs: Iterable[EncodedRefs]
     digests: ShardDigests | None = None
 

@@ -18,7 +18,6 @@ from shardwright.core.lease import read_holder
 from shardwright.core.plan.assign import ShardId
 from shardwright.core.rebuild.begin import PreviousState, touched_files, warned
 from shardwright.core.rebuild.task import RebuildTask, stage
-from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.reuse import (
     PreviousBuild,
     ReusableBuilds,
@@ -240,7 +239,6 @@ class Compared(NamedTuple):
 
 
 def compare_shard(
-    shard: ShardPlace,
     plan: ShardPlan,
     latest: str,
     missing: Container[str],
@@ -252,8 +250,7 @@ def compare_shard(
     Sources are read if their listing does not identify their state.
 
     Args:
-      shard: Place of the shard.
-      plan: Its plan.
+      plan: The plan of the shard.
       latest: Dataset directory of the latest version.
       missing: Files that do not exist any more.
       verify_sources: Whether to read every source.
@@ -262,15 +259,15 @@ def compare_shard(
     Raises:
       EngineError: If the storage failed, or a source changed meanwhile.
     """
-    place = shard.split, shard.shard
+    place = plan.place[:2]
     try:
-        data = storage.read_bytes(storage.join(latest, ledger_file(*shard)))
+        data = storage.read_bytes(storage.join(latest, ledger_file(*plan.place)))
         header, lines = load_ledger(data)
     except (OSError, ValueError):
         return Compared(place, True)
     if header.plan_digest != plan.digest:
         return Compared(place, True)
-    is_missing = header.file in missing or index_file(*shard) in missing
+    is_missing = header.file in missing or index_file(*plan.place) in missing
     candidates = (ref for ref in plan.refs if ref.is_candidate)
     doubtful = {
         ref.key for ref in candidates if verify_sources or not ref.has_known_state or touched.has(ref)

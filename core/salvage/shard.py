@@ -30,14 +30,14 @@ from shardwright.core.salvage.salvaged_ledger import (
     lost_range,
     reconcile,
 )
-from shardwright.core.shards.finish import ShardPlace, finish_shard, removed_on_failure
+from shardwright.core.shards.finish import finish_shard, removed_on_failure
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.ledger import Entry, LedgerLines, ShardHeader, ShardResult, load_index, load_ledger
-from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file
 
 #: Problems that make a record useless in any dataset. Other checks only reflect what most records have.
 _UNUSABLE = (FindingCode.UNPARSEABLE, FindingCode.UNDECODABLE)

@@ -8,22 +8,13 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import LedgerLines, ShardResult, ShardTotals, SourceSizes, sums_of_headers
-from shardwright.schemas.plan import index_file, is_compressed, ledger_file
-
-
-class ShardPlace(NamedTuple):
-    """A shard's split, its number from 0, and the number of shards in the split."""
-
-    split: str
-    shard: int
-    num_shards: int
+from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file
 
 
 def finish_shard(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import IO, NamedTuple
@@ -16,13 +16,13 @@ from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.core.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.framing import FrameDamage, data_of
-from shardwright.core.shards.finish import ShardPlace, files_of
+from shardwright.core.shards.finish import files_of
 from shardwright.core.shards.shard_plan import ShardPlan
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, dump_index, load_ledger
-from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
+from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 
 #: Number of shards on each side of its own that are searched for an image that may have filled an empty one.
@@ -73,27 +73,22 @@ class ReusableBuilds(NamedTuple):
 def reuse_shard(
     directory: str,
     source: str,
-    place: ShardPlace,
-    digest: str,
+    plan: ShardPlan,
     final: bool = True,
     digests: Mapping[str, str] | None = None,
+    touched: TouchedFiles | None = None,
     hold: HeldLease | None = None,
-    recipe: ShardRecipe | None = None,
-    sources_are_same: Callable[[], bool] = lambda: True,
 ) -> ShardResult | None:
     """Reuses a whole shard from another directory, if digest, size and checksum all match.
 
     Args:
       directory: Directory of the dataset that is built.
       source: Directory of another build.
-      place: Split and number of the shard.
-      digest: Digest of everything that determines its bytes.
+      plan: The content of the shard.
       final: Whether to skip a shard with images that could not be read then, but may be readable now.
       digests: File -> sha256 in the other build's `dataset.json`; None for an unfinished build.
+      touched: Files of which no image of the shard may be; None if the states of all sources are trusted.
       hold: Lease that must be held; None if there is none.
-      recipe: How the shard is converted now, if lists of digests may decide which images it has.
-      sources_are_same: Returns whether no source was touched since the other build. It is asked only if the
-        digests are equal.
 
     Returns:
       The result of the shard; None if it cannot be reused.
@@ -102,28 +97,26 @@ def reuse_shard(
       EngineError: If the lease was lost.
     """
     try:
-        ledger = ledger_file(*place)
+        ledger = ledger_file(*plan.place)
         data = storage.read_bytes(storage.join(source, ledger))
         header, lines = load_ledger(data)
-        if header.plan_digest != digest or not sources_are_same():
+        if header.plan_digest != plan.digest:
+            return None
+        if touched is not None and any(ref.is_candidate and touched.has(ref) for ref in plan.refs):
             return None
         if digests is not None and header.file and digests.get(header.file) != header.sha256:
             return None
         entries = list(lines)
-        if (
-            recipe is not None
-            and lists_may_decide(header, recipe)
-            and lists_decide_otherwise(entries, recipe)
-        ):
+        if lists_may_decide(header, plan.recipe) and lists_decide_otherwise(entries, plan.recipe):
             return None
         quarantined = (entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
         if final and not all(map(can_stay, quarantined)):
             return None
         if header.file and not is_sound(storage.join(source, header.file), header):
             return None
-        path = index_file(*place)
+        path = index_file(*plan.place)
         index = b"" if not header.file or is_compressed(header.file) else dump_index(entries)
-        files = files_of(place, data, index)
+        files = files_of(plan.place, data, index)
         if index and index != storage.read_if_exists(storage.join(source, path)):
             write_held(directory, path, index, hold)
         elif index and source != directory:
@@ -142,16 +135,15 @@ def reuse_shard(
     return ShardResult(header, reused=True, files=files)
 
 
-def is_changed(directory: str, place: ShardPlace, plan: ShardPlan) -> bool:
+def is_changed(directory: str, plan: ShardPlan) -> bool:
     """Returns whether a shard's plan differs from the plan in its ledger, or an outcome may differ.
 
     Args:
       directory: Dataset directory that contains the shard.
-      place: Split and number of the shard.
-      plan: Its content now.
+      plan: The content of the shard now.
     """
     try:
-        data = storage.read_bytes(storage.join(directory, ledger_file(*place)))
+        data = storage.read_bytes(storage.join(directory, ledger_file(*plan.place)))
         header, lines = load_ledger(data)
         if header.plan_digest != plan.digest:
             return True
@@ -277,23 +269,19 @@ class PreviousRecords:
 
     Attributes:
       build: The earlier build.
-      place: Split and number of the new shard.
-      recipe: Digest of the settings and versions that now determine the bytes of a record.
+      plan: The content of the new shard.
       trust_mtime: Whether a source in an unchanged state is assumed to be unchanged.
+      touched: Files whose states are not trusted.
       verdicts: File -> whether a shard of the build matches its sha256, if known. Results are added, so that
         a shard that serves several new shards is read once.
-      shard_recipe: How the new shard is converted. None if no setting leaves out images that are read.
-      touched: Files whose states are not trusted.
       rejected: Shards with records to copy that do not match their sha256, so that nothing is copied.
     """
 
     build: PreviousBuild
-    place: ShardPlace
-    recipe: str
+    plan: ShardPlan
     trust_mtime: bool
-    verdicts: dict[str, bool] = field(default_factory=dict)
-    shard_recipe: ShardRecipe | None = None
     touched: TouchedFiles = field(default_factory=TouchedFiles)
+    verdicts: dict[str, bool] = field(default_factory=dict)
     rejected: list[str] = field(default_factory=list)
     _shards: dict[tuple[str, int], _OldShard | None] = field(default_factory=dict, repr=False)
     _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
@@ -304,21 +292,20 @@ class PreviousRecords:
     def __exit__(self, *raised: object) -> None:
         self._open.close()
 
-    def find(self, refs: Sequence[tuple[ImageRef, str]], listed: int = 0) -> dict[str, ReusableRecord]:
+    def find(self, refs: Iterable[tuple[ImageRef, str]]) -> dict[str, ReusableRecord]:
         """Returns key -> reusable record, for images that the earlier build has.
 
         Args:
-          refs: References of the shard, each with its digest.
-          listed: Number of all references of the shard; 0 if these are all.
+          refs: References of the shard, or a part of them, each with its digest.
         """
         missing = {ref.key: (ref, digest) for ref, digest in refs if ref.is_candidate}
         records: dict[str, ReusableRecord] = {}
-        own = self.place.split
-        for split in sorted(self.build.shards, key=lambda name: (name != own, name)):
+        place, few = self.plan.place, len(self.plan.refs) < NEVER_EMPTY
+        for split in sorted(self.build.shards, key=lambda name: (name != place.split, name)):
             if not missing:
                 break
-            shards, few = self.build.shards[split], (listed or len(refs)) < NEVER_EMPTY
-            for index in near(self.place, shards) if few else overlapping(self.place, shards):
+            shards = self.build.shards[split]
+            for index in near(place, shards) if few else overlapping(place, shards):
                 for key, record in self._records_in(split, index, missing):
                     records[key] = record
                 missing = {key: value for key, value in missing.items() if key not in records}
@@ -338,7 +325,7 @@ class PreviousRecords:
                 header, lines = load_ledger(ledger)
                 stated = build.digests.get(name) if build.digests else header.sha256
                 # Otherwise nothing can be copied, or the ledger belongs to another shard.
-                if header.recipe == self.recipe and stated == header.sha256:
+                if header.recipe == self.plan.recipe_digest and stated == header.sha256:
                     path = storage.join(build.directory, name)
                     self._shards[split, index] = _OldShard(name, path, header.sha256, list(lines), self._open)
         return self._shards[split, index]
@@ -358,12 +345,11 @@ class PreviousRecords:
         if shard is None:
             return
         same_refs: dict[str, list[Entry]] = {}
-        shard_recipe = self.shard_recipe
         for entry in shard.entries:
             source = entry.source
             if source not in missing or missing[source][1] != entry.digest or not can_stay(entry):
                 continue
-            if shard_recipe is None or _decides_same(entry, shard_recipe):
+            if _decides_same(entry, self.plan.recipe):
                 same_refs.setdefault(source, []).append(entry)
         if not same_refs or not self._is_sound(shard):
             return

@@ -27,7 +27,7 @@ from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs, source_id_of
 from shardwright.schemas.ledger import PlanDigest, line_after_key, recipe_digest, ref_digest
-from shardwright.schemas.plan import Forecast
+from shardwright.schemas.plan import Forecast, ShardPlace
 
 #: Number of references that are unpacked at once, and of those that are packed together for that. Only shards
 #: with many files that are left out have more.
@@ -127,6 +127,7 @@ class ShardPlan(NamedTuple):
     """The content of a shard, and how it is converted.
 
     Attributes:
+      place: Place of the shard.
       recipe: Settings and class names for the conversion.
       recipe_digest: Digest of the settings and versions that determine the bytes of a record.
       digests: Digests of the shard.
@@ -134,6 +135,7 @@ class ShardPlan(NamedTuple):
         does without.
     """
 
+    place: ShardPlace
     recipe: ShardRecipe
     recipe_digest: str
     digests: ShardDigests
@@ -163,7 +165,7 @@ def plan_shard(
     """Returns the plan of a shard.
 
     Args:
-      planned: Split, number and references of the shard.
+      planned: Place and references of the shard.
       forecast: Forecast with the plan of the dataset.
       settings: Checked settings.
       versions: Versions of the software that determines bytes.
@@ -174,13 +176,14 @@ def plan_shard(
     recipes = recipes_of(settings.identity(), versions)
     digests = planned.digests
     if digests is not None:
-        return ShardPlan(recipe, recipes.record, digests, OrderedRefs(planned.refs, digests.order))
+        refs = OrderedRefs(planned.refs, digests.order)
+        return ShardPlan(planned.place, recipe, recipes.record, digests, refs)
     refs = OrderedRefs.by_hash(planned.refs, settings.seed)
     roles = layout.by_role.keys()
 
     def line_of(ref: ImageRef) -> str:
         labels = ref.labels
-        more: list[Any] = [planned.split] if FeatureRole.SPLIT in roles else []
+        more: list[Any] = [planned.place.split] if FeatureRole.SPLIT in roles else []
         if ref.fold >= 0:
             more.append(("fold", ref.fold))
         more += [texts[name] for name in labels if name in texts]
@@ -204,7 +207,7 @@ def plan_shard(
         candidates += len(readable)
         has_known_states = has_known_states and all(map(attrgetter("has_known_state"), readable))
     digests = ShardDigests(digest.hexdigest(), bytes(lines), refs.order, candidates, has_known_states)
-    return ShardPlan(recipe, recipes.record, digests, refs)
+    return ShardPlan(planned.place, recipe, recipes.record, digests, refs)
 
 
 class Recipes(NamedTuple):

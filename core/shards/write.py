@@ -17,10 +17,9 @@ from shardwright.core.images.encode import HEIF_DECODER, codec_versions, decoder
 from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.framing import FRAME_BYTES
-from shardwright.core.shards.finish import ShardPlace, finish_shard, removed_on_failure, write_ledger
+from shardwright.core.shards.finish import finish_shard, removed_on_failure, write_ledger
 from shardwright.core.shards.reuse import PreviousRecords, ReusableBuilds, reuse_shard
 from shardwright.core.shards.shard_plan import ShardPlan
-from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import NO_SPLIT
@@ -97,17 +96,12 @@ class ShardWriter:
     verdicts: dict[str, bool] = field(default_factory=dict)
 
     def write(
-        self,
-        place: ShardPlace,
-        plan: ShardPlan,
-        reusable: ReusableBuilds,
-        hold: HeldLease | None = None,
+        self, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None = None
     ) -> tuple[ShardResult, ShardWork]:
         """Reuses a shard of an earlier build, or writes it; returns its result and the work done.
 
         Args:
-          place: Split and number of the shard.
-          plan: Its content, and how it is converted.
+          plan: The content of the shard, and how it is converted.
           reusable: Earlier builds.
           hold: Lease that must be held for each write; None if there is none.
 
@@ -115,7 +109,7 @@ class ShardWriter:
           EngineError: If the storage or the machine failed, a source changed, or the lease was lost.
         """
         with storage.translated_errors("write a shard to", self.directory):
-            reused = self._reuse(place, plan, reusable, hold)
+            place, reused = plan.place, self._reuse(plan, reusable, hold)
             if reused is not None:
                 PROGRESS.add(images=plan.digests.candidates, shards=bool(reused.header.file))
                 return reused, ShardWork()
@@ -125,7 +119,7 @@ class ShardWriter:
                 return write_ledger(self.directory, place, ShardResult(header), lines, hold), ShardWork()
             started = time.time()
             file = shard_file(*place, self.settings.suffix)
-            with self._previous_records(place, plan, reusable) as records:
+            with self._previous_records(plan, reusable) as records:
                 temporary, work = self._write_records(file, plan, records, hold)
             result = finish_shard(
                 self.directory,
@@ -141,26 +135,22 @@ class ShardWriter:
             PROGRESS.add(shards=1)
             return replace(result, copied=work.copied, rejected=work.rejected), work
 
-    def _reuse(
-        self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None
-    ) -> ShardResult | None:
+    def _reuse(self, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None) -> ShardResult | None:
         """Reuses a shard of an earlier build if plan, size and checksum match; returns its result or None."""
-        take = partial(
-            reuse_shard, self.directory, place=place, digest=plan.digest, hold=hold, recipe=plan.recipe
-        )
+        take = partial(reuse_shard, self.directory, plan=plan, hold=hold)
         if self.resume and (reused := take(self.directory)):
             return reused
-        if place[:2] in reusable.content_changed:
+        if plan.place[:2] in reusable.content_changed:
             return None
         build = reusable.finished
-        if build is not None and shard_file(*place, build.suffix) not in reusable.damaged:
+        if build is not None and shard_file(*plan.place, build.suffix) not in reusable.damaged:
             # Its sources were checked again if needed.
             reused = take(build.directory, final=False, digests=build.digests)
             if reused:
                 return replace(reused, carried=True)
         trusted = reusable.trust_mtime and plan.digests.has_known_states
         for source, touched in reusable.unfinished if trusted else ():
-            if reused := take(source, sources_are_same=partial(_none_is_touched, plan, touched)):
+            if reused := take(source, touched=touched):
                 return reused
         return None
 
@@ -185,7 +175,7 @@ class ShardWriter:
         frames: list[bytes] = []
         group = SimpleNamespace(write=frames.append)  # all that the sink needs of a file
         for refs, digests in plan.parts():
-            reusable = records.find(list(zip(refs, digests, strict=True)), len(plan.refs)) if records else {}
+            reusable = records.find(zip(refs, digests, strict=True)) if records else {}
             for converted, digest in zip(convert_refs(refs, plan.recipe, reusable), digests, strict=True):
                 for image in (converted, *converted.more):
                     length = len(image.frame)
@@ -205,20 +195,15 @@ class ShardWriter:
         return work
 
     def _previous_records(
-        self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds
+        self, plan: ShardPlan, reusable: ReusableBuilds
     ) -> AbstractContextManager[PreviousRecords | None]:
         """Returns the records of the earlier build that this shard may copy; None without such a build."""
         build = reusable.finished
         if build is None:
             return nullcontext()
         self.verdicts.update(dict.fromkeys(reusable.damaged, False))
-        trust = reusable.trust_mtime and place[:2] not in reusable.content_changed
-        recipe, touched = plan.recipe, reusable.touched
-        return PreviousRecords(build, place, plan.recipe_digest, trust, self.verdicts, recipe, touched)
-
-
-def _none_is_touched(plan: ShardPlan, touched: TouchedFiles) -> bool:
-    return not any(ref.is_candidate and touched.has(ref) for ref in plan.refs)
+        trust = reusable.trust_mtime and plan.place[:2] not in reusable.content_changed
+        return PreviousRecords(build, plan, trust, reusable.touched, self.verdicts)
 
 
 def check_codecs(recorded: Mapping[str, str], hook: str) -> None:

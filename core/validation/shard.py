@@ -31,7 +31,7 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import FeatureSpec
-from shardwright.schemas.ledger import ShardHeader, index_line
+from shardwright.schemas.ledger import index_line
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.statistics import RecordStatistics, Statistics
@@ -86,14 +86,6 @@ class ShardTotals:
     unknown: int = 0
     records: int = 0
 
-    def add(self, task: ShardTask) -> None:
-        """Adds a shard."""
-        self.shards += 1
-        if task.expected is None:
-            self.unknown += 1
-        else:
-            self.records += task.expected.records
-
     def merge(self, other: ShardTotals) -> None:
         """Adds other shards."""
         self.shards += other.shards
@@ -109,16 +101,6 @@ class ShardTotals:
     def buckets_of_rows(self) -> int:
         """Number of buckets for rows of records."""
         return self.buckets if self.unknown else buckets_of_rows(self.records)
-
-
-def shard_task_of(directory: str, header: ShardHeader) -> ShardTask:
-    """Returns the task to check a shard that was just written.
-
-    Args:
-      directory: The dataset directory.
-      header: Header of the shard's ledger.
-    """
-    return shard_task(directory, *header.place, header.as_shard())
 
 
 def shard_task(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> ShardTask:

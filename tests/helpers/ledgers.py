@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from shardwright.core.shards.finish import ShardPlace
 from shardwright.schemas.ledger import Entry, LedgerLines, ShardHeader, ShardResult
+from shardwright.schemas.plan import ShardPlace
 
 
 def dump_ledger(header: ShardHeader, entries: Iterable[Entry]) -> bytes:

@@ -16,7 +16,7 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import json_lines
 from shardwright.core.plan.assign import shard_order
 from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
-from shardwright.core.shards.finish import ShardPlace, with_shards
+from shardwright.core.shards.finish import with_shards
 from shardwright.core.shards.finish import write_ledger as write_shard_ledger
 from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.schemas.codes import Outcome
@@ -29,7 +29,7 @@ from shardwright.schemas.ledger import (
     dump_index,
     load_ledger,
 )
-from shardwright.schemas.plan import index_file, ledger_file
+from shardwright.schemas.plan import ShardPlace, index_file, ledger_file
 from shardwright.schemas.sidecars import with_sidecars
 
 Features = dict[str, Feature]

@@ -17,7 +17,6 @@ from helpers.memory import traced_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.shard_plan import Recipes, recipes_of
 from shardwright.schemas import ledger
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
@@ -46,6 +45,7 @@ from shardwright.schemas.ledger import (
     ref_digest,
     written_entries,
 )
+from shardwright.schemas.plan import ShardPlace
 
 _PLACE = ("train", 0, 1)
 

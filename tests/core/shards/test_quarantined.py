@@ -13,11 +13,10 @@ import pytest
 from helpers.ledgers import dump_ledger, result_of
 from helpers.memory import traced_memory
 
-from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.quarantined import sorted_lines, write_quarantine
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import Entry, ShardResult
-from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.plan import ShardPlace, ledger_file
 
 NAME = "quarantine.jsonl"
 

@@ -16,10 +16,10 @@ from helpers.memory import traced_memory
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardwright.core.plan.assign import PlannedShard, shard_order
+from shardwright.core.conversion import ShardRecipe
+from shardwright.core.plan.assign import PlannedShard, ShardDigests, shard_order
 from shardwright.core.records.framing import data_of
 from shardwright.core.shards import shard_plan
-from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.reuse import (
     PreviousBuild,
     PreviousRecords,
@@ -27,12 +27,13 @@ from shardwright.core.shards.reuse import (
     near,
     reuse_shard,
 )
-from shardwright.core.shards.shard_plan import OrderedRefs, plan_shard
+from shardwright.core.shards.shard_plan import OrderedRefs, ShardPlan, plan_shard
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
+from shardwright.schemas.layouts import CLASSIFICATION
 from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
-from shardwright.schemas.plan import Forecast, Plan, index_file, ledger_file
+from shardwright.schemas.plan import Forecast, Plan, ShardPlace, index_file, ledger_file
 
 SETTINGS = ConvertSettings(resize="64")
 PLAN = Plan(labels=("cat", "dog"), shards={"train": 1}, estimate={"train": 1}, settings={})
@@ -51,7 +52,7 @@ refs = st.builds(
 
 @given(st.lists(st.lists(refs, max_size=6), max_size=3))
 def test_digests_of_an_earlier_step_give_the_same_plan(batches: list[list[ImageRef]]) -> None:
-    planned = PlannedShard("train", 0, 1, [encode_refs(batch) for batch in batches])
+    planned = PlannedShard(ShardPlace("train", 0, 1), [encode_refs(batch) for batch in batches])
     made = plan_shard(planned, FORECAST, SETTINGS, {})
     carried: Any = pickle.loads(pickle.dumps(planned._replace(digests=made.digests)))
     again = plan_shard(carried, FORECAST, SETTINGS, {})
@@ -63,7 +64,7 @@ def test_digests_of_an_earlier_step_give_the_same_plan(batches: list[list[ImageR
 
 
 def test_references_are_not_unpacked_unless_they_are_needed(monkeypatch: Any) -> None:
-    planned = PlannedShard("train", 0, 1, [encode_refs([ImageRef("a.jpg", "a.jpg", "cat")])])
+    planned = PlannedShard(ShardPlace("train", 0, 1), [encode_refs([ImageRef("a.jpg", "a.jpg", "cat")])])
     made = plan_shard(planned, FORECAST, SETTINGS, {})
     monkeypatch.setattr(shard_plan, "decode_refs", None)
     assert plan_shard(planned._replace(digests=made.digests), FORECAST, SETTINGS, {}).digest == made.digest
@@ -135,6 +136,12 @@ def ledger(dataset: Path, place: ShardPlace = PLACE) -> tuple[ShardHeader, list[
     return result, list(entries)
 
 
+def plan_of(digest: str = "", place: ShardPlace = PLACE, recipe: str = "") -> ShardPlan:
+    """Returns a plan with these digests of a shard and of the recipe."""
+    digests = ShardDigests(digest, b"", b"", 0, True)
+    return ShardPlan(place, ShardRecipe(SETTINGS, CLASSIFICATION, {}), recipe, digests, OrderedRefs((), b""))
+
+
 def rewrite(dataset: Path, **changes: str) -> None:
     """Changes the ledger's entry about its last image."""
     result, entries = ledger(dataset)
@@ -151,11 +158,11 @@ def refs_of(dataset: Path, place: ShardPlace = PLACE) -> Iterator[tuple[ImageRef
 
 def test_a_shard_is_reused_with_its_ledger_and_index(copied: Path, tmp_path: Path) -> None:
     result, _ = ledger(copied)
-    taken = reuse_shard(str(tmp_path / "new"), str(copied), PLACE, result.plan_digest)
+    taken = reuse_shard(str(tmp_path / "new"), str(copied), plan_of(result.plan_digest))
     assert taken is not None and taken.reused and taken.header == result
     for name in (SHARD, index_file(*PLACE), ledger_file(*PLACE)):
         assert (tmp_path / "new" / name).samefile(copied / name)
-    assert reuse_shard(str(tmp_path / "new"), str(copied), PLACE, result.plan_digest) == taken
+    assert reuse_shard(str(tmp_path / "new"), str(copied), plan_of(result.plan_digest)) == taken
 
 
 @pytest.mark.parametrize("index", [b"0 1\n", None])
@@ -166,7 +173,7 @@ def test_a_wrong_or_missing_index_is_written_again(copied: Path, tmp_path: Path,
     if index is not None:
         place.write_bytes(index)
     for directory in (tmp_path / "new", copied):
-        taken = reuse_shard(str(directory), str(copied), PLACE, digest)
+        taken = reuse_shard(str(directory), str(copied), plan_of(digest))
         assert taken is not None
         assert taken.files[index_file(*PLACE)] == hashlib.sha256(right).hexdigest()
         assert (directory / index_file(*PLACE)).read_bytes() == right
@@ -187,15 +194,15 @@ def test_shards_that_differ_are_not_reused(copied: Path, tmp_path: Path, damage:
         book.write_bytes(book.read_bytes()[:-4])
     else:
         (shard if damage == "no shard" else book).unlink()
-    assert reuse_shard(str(tmp_path / "new"), str(copied), PLACE, digest) is None
+    assert reuse_shard(str(tmp_path / "new"), str(copied), plan_of(digest)) is None
     assert not (tmp_path / "new" / ledger_file(*PLACE)).exists()
 
 
 def test_a_shard_with_unreadable_images_is_written_again(copied: Path, tmp_path: Path) -> None:
     rewrite(copied, outcome="quarantined", reason="UNREADABLE", stage="read")
     digest, new = ledger(copied)[0].plan_digest, str(tmp_path / "new")
-    assert reuse_shard(new, str(copied), PLACE, digest) is None
-    taken = reuse_shard(new, str(copied), PLACE, digest, final=False)  # the images have been read again
+    assert reuse_shard(new, str(copied), plan_of(digest)) is None
+    taken = reuse_shard(new, str(copied), plan_of(digest), final=False)  # the images have been read again
     assert taken is not None
     bad = [entry for entry in ledger(tmp_path / "new")[1] if entry.outcome == "quarantined"]
     assert [entry.reason for entry in bad] == ["UNREADABLE"]
@@ -207,7 +214,7 @@ def test_records_are_found_in_any_shard(copied: Path) -> None:
     recipe = ledger(copied)[0].recipe
     places = [ShardPlace("train", 1, 3), ShardPlace("train", 0, 1), ShardPlace("new", 0, 1)]
     for place in places:
-        with PreviousRecords(build, place, recipe, trust_mtime=True) as records:
+        with PreviousRecords(build, plan_of(place=place, recipe=recipe), trust_mtime=True) as records:
             found = records.find(whole)
             assert found.keys() == {ref.key for ref, _ in whole}
             for entry in ledger(copied)[1]:
@@ -215,7 +222,7 @@ def test_records_are_found_in_any_shard(copied: Path) -> None:
                 frame = (copied / SHARD).read_bytes()[entry.offset : entry.offset + entry.length]
                 known = found[entry.key]
                 assert known.unchanged and known.entry == entry
-                assert known.frames() == [(entry, frame)] and data_of(frame)
+                assert known.read_frame(entry.offset, entry.length) == frame and data_of(frame)
 
 
 def test_records_of_another_recipe_digest_or_damaged_shard_are_not_found(copied: Path) -> None:
@@ -224,15 +231,15 @@ def test_records_of_another_recipe_digest_or_damaged_shard_are_not_found(copied:
     recipe = ledger(copied)[0].recipe
     cases = {("other", digest): 0, (recipe, "other"): 0, (recipe, digest): 1}
     for (made, asked), count in cases.items():
-        with PreviousRecords(build, PLACE, made, trust_mtime=True) as records:
+        with PreviousRecords(build, plan_of(recipe=made), trust_mtime=True) as records:
             assert len(records.find([(ref, asked)])) == count
-    with PreviousRecords(build, PLACE, recipe, trust_mtime=False) as records:
+    with PreviousRecords(build, plan_of(recipe=recipe), trust_mtime=False) as records:
         assert not records.find([(ref, digest)])[ref.key].unchanged
-    with PreviousRecords(build._replace(digests={SHARD: "0" * 64}), PLACE, recipe, True) as records:
+    with PreviousRecords(build._replace(digests={SHARD: "0" * 64}), plan_of(recipe=recipe), True) as records:
         # The ledger belongs to another shard.
         assert not records.find([(ref, digest)]) and not records.rejected
     (copied / SHARD).unlink()
-    with PreviousRecords(build, PLACE, recipe, trust_mtime=True) as records:
+    with PreviousRecords(build, plan_of(recipe=recipe), trust_mtime=True) as records:
         assert not records.find([(ref, digest)]) and records.rejected == [SHARD]
 
 
@@ -241,7 +248,7 @@ def test_nothing_is_copied_from_a_changed_shard(copied: Path) -> None:
     rewrite(copied, outcome="quarantined", reason="CORRUPT", stage="decode")
     build = PreviousBuild(str(copied), SHARDS, ".tfrecord")
     refs, recipe = list(refs_of(copied)), ledger(copied)[0].recipe
-    with PreviousRecords(build, PLACE, recipe, trust_mtime=True) as records:
+    with PreviousRecords(build, plan_of(recipe=recipe), trust_mtime=True) as records:
         assert records.find(refs).keys() == {ref.key for ref, _ in refs}
     data = bytearray((copied / SHARD).read_bytes())
     assert last.offset is not None
@@ -249,7 +256,7 @@ def test_nothing_is_copied_from_a_changed_shard(copied: Path) -> None:
     (copied / SHARD).write_bytes(data)
     verdicts: dict[str, bool] = {}
     for _ in range(2):
-        with PreviousRecords(build, PLACE, recipe, True, verdicts) as records:
+        with PreviousRecords(build, plan_of(recipe=recipe), True, verdicts=verdicts) as records:
             assert not records.find(refs) and records.rejected == [SHARD]
         assert verdicts == {SHARD: False}
 

@@ -17,7 +17,6 @@ from helpers.memory import traced_memory
 from helpers.resealing import read_ledger, write_ledger
 
 from shardwright.core.report.pages import with_page_digest
-from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.finish import write_ledger as write_whole_ledger
 from shardwright.core.validation import dataset_json
 from shardwright.core.validation.dataset_json import DatasetLedgers, check_quarantine
@@ -33,7 +32,7 @@ from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.ledger import LedgerLines, ShardResult, load_ledger
-from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.plan import ShardPlace, ledger_file
 
 DIGEST = "0" * 64
 

@@ -27,8 +27,7 @@ from shardwright.core.validation.duplicates import (
     in_conflict,
     link_pictures,
 )
-from shardwright.core.validation.shard import ShardTask, ShardTotals
-from shardwright.schemas.dataset import Shard
+from shardwright.core.validation.shard import ShardTotals
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import ImageQuality, Picture
 
@@ -300,12 +299,10 @@ def test_any_number_of_buckets_and_order_of_shards_gives_the_same_findings(shard
 
 
 def test_shards_of_unknown_size_get_a_bucket_each() -> None:
-    sums, others = ShardTotals(), ShardTotals()
-    sums.add(ShardTask("", "a", "", Shard("a", 60_000, 0, "")))
+    sums = ShardTotals(1, records=60_000)
     assert (sums.buckets_of_rows, sums.buckets) == (2, 16)
-    for number in range(20):
-        others.add(ShardTask("", f"b{number}", "", None))
-    sums.merge(others)
+    for _ in range(20):
+        sums.merge(ShardTotals(1, unknown=1))
     assert (sums.shards, sums.unknown, sums.records) == (21, 20, 60_000)
     assert sums.buckets_of_rows == sums.buckets == 21
     assert ShardTotals(1, records=10**10).buckets_of_rows == 4096
