@@ -67,11 +67,6 @@ def _sorted(items: Iterable[Finding | Leftover], what: str, buckets: int) -> Ite
         yield summary
 
 
-def _meet_by_source(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> FindingSummary:
-    unpaired = meet(bucket)
-    return FindingSummary().add(item.finding if isinstance(item, Leftover) else item for item in unpaired)
-
-
 @composite
 def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam.PCollection:
     """Lists the source again and compares it with the dataset. `PBegin -> PCollection[FindingSummary]`.
@@ -114,7 +109,12 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
     by_source = (
         by_key[_LEFTOVERS]
         | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
-        | "MeetBySource" >> beam.Map(_meet_by_source)
+        | "MeetBySource"
+        >> beam.Map(
+            lambda bucket: FindingSummary().add(
+                item.finding if isinstance(item, Leftover) else item for item in meet(bucket)
+            )
+        )
     )  # FindingSummary
     differences = (compared.findings, by_key.findings, by_source)
     return differences | "AllDifferences" >> beam.Flatten()  # FindingSummary

@@ -311,24 +311,23 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
     Raises:
       EngineError: If no image can be read.
     """
-    tried = 0
     brightnesses: list[Brightness] = []
     faults: Counter[str] = Counter()
     sizes: list[int] = []
     sources: list[int] = []
     rejected: list[ImageRef] = []
-    position = 0
-    while position < len(candidates) and len(sizes) < SAMPLE_IMAGES:
+    tried = 0
+    while tried < len(candidates) and len(sizes) < SAMPLE_IMAGES:
         # Exactly the number that is missing, so that the result does not depend on the threads.
-        batch = candidates[position : position + SAMPLE_IMAGES - len(sizes)]
-        position += len(batch)
+        batch = candidates[tried : tried + SAMPLE_IMAGES - len(sizes)]
+        tried += len(batch)
         measured = map_reads(partial(measure_read, recipe), batch, recipe)
         for ref, (size, entry, bright) in zip(batch, measured, strict=True):
-            tried += 1
             if size:
                 sizes.append(size)
                 sources.append(max(ref.size, 0))
-                brightnesses += [bright] if bright is not None else []
+                if bright is not None:
+                    brightnesses.append(bright)
             elif entry.outcome == Outcome.QUARANTINED:
                 faults[entry.reason] += 1
                 rejected.append(ref)

@@ -270,16 +270,6 @@ class ConvertSettings:
         return units.parse_splits(self.splits)
 
     @property
-    def chooses_splits(self) -> bool:
-        """Whether the bounds of the splits are chosen from the hashes of all images."""
-        return self.split_mode != "hash" and len(self.parsed_splits) > 1
-
-    @property
-    def chooses_folds(self) -> bool:
-        """Whether the bounds of the folds are chosen from the hashes of all images."""
-        return self.split_mode != "hash" and self.folds > 0
-
-    @property
     def divides_buckets(self) -> bool:
         """Whether splits get buckets of hashes, because a group or an image may have several classes."""
         has_groups = self.split_by or self.group_column or "(?P<group>" in self.label_regex
