@@ -7,6 +7,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from shardwright.core.conversion import ReusableRecord
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.rebuild.begin import PreviousState, read_input
 from shardwright.core.rebuild.compare import decide
+from shardwright.core.shards import reuse
 from shardwright.pipelines.prepare import software_versions
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
@@ -177,12 +179,14 @@ def test_a_record_that_is_damaged_meanwhile_is_converted_again(
     (rebuilt.root / "in" / "a" / "4.bmp").write_bytes(picture(77, "BMP", 8))
     tried: list[str] = []
 
-    def frames(record: ReusableRecord) -> list[tuple[Entry, bytes]] | None:
-        tried.append(record.entry.key)
-        return right(record) if len(tried) % 2 else None
+    def record(entry: Entry, unchanged: bool, read_frame: Any, more: tuple[Entry, ...]) -> ReusableRecord:
+        def every_other(offset: int, length: int) -> bytes | None:
+            tried.append(entry.key)
+            return read_frame(offset, length) if len(tried) % 2 else None
 
-    right = ReusableRecord.frames
-    monkeypatch.setattr(ReusableRecord, "frames", frames)
+        return ReusableRecord(entry, unchanged, every_other, more)
+
+    monkeypatch.setattr(reuse, "ReusableRecord", record)
     assert work(rebuilt, shards="1") == (0, 4, 4)
     assert len(tried) == 7
     assert unchanged(rebuilt)
