@@ -174,22 +174,25 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
     """
     import apache_beam as beam
 
-    from shardwright.core.plan.assign import PlannedShard, ShardId, check_keys, check_source_ids
-    from shardwright.core.sources.source import source_by_name
-    from shardwright.transforms.plan import (
-        AssignShards,
-        BucketKeys,
-        BucketSourceIds,
-        name_planned_shard,
+    from shardwright.core.plan.assign import (
+        PlannedShard,
+        ShardId,
+        check_keys,
+        check_source_ids,
+        keys_by_bucket,
+        source_ids_by_bucket,
     )
+    from shardwright.core.sources.source import source_by_name
+    from shardwright.transforms.plan import AssignShards, SortBuffered, name_planned_shard
 
+    types = tuple[ShardId, EncodedRefs]
     grouped = batches | "AssignShards" >> AssignShards(request.settings, forecast)  # (ShardId, [refs])
     keys = grouped
     if len(request.inputs) > 1 or not source_by_name(request.inputs[0].source).unique_keys:
         keys = (
             batches
             | "BucketKeys"
-            >> beam.ParDo(BucketKeys()).with_output_types(tuple[ShardId, EncodedRefs])  # (("", bucket), refs)
+            >> beam.ParDo(SortBuffered(keys_by_bucket)).with_output_types(types)  # (("", bucket), refs)
             | "GroupKeys" >> beam.GroupByKey()  # (("", bucket), [refs])
         )
     checked = [keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)]  # int
@@ -197,7 +200,7 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
         checked.append(
             batches
             | "BucketSourceIds"
-            >> beam.ParDo(BucketSourceIds()).with_output_types(tuple[ShardId, EncodedRefs])  # (bucket, refs)
+            >> beam.ParDo(SortBuffered(source_ids_by_bucket)).with_output_types(types)  # (("", bucket), refs)
             | "GroupSourceIds" >> beam.GroupByKey()  # (("", bucket), [refs])
             | "CheckSourceIds" >> beam.FlatMap(check_source_ids).with_output_types(int)  # int
         )

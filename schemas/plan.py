@@ -22,7 +22,8 @@ MAX_SHARDS = 99_999
 BUCKETS = 1024
 #: Numbers of the parts in the table of buckets, one character each.
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_HASH_RANGE = 1 << 64
+#: Number of different hashes, which are integers from 0.
+HASH_RANGE = 1 << 64
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class PartBounds:
             for scope, classes in value.get("bounds", {}).items()
         }
         for name, hashes in chain.from_iterable(classes.items() for classes in bounds.values()):
-            if list(hashes) != sorted(hashes) or not all(0 <= bound <= _HASH_RANGE for bound in hashes):
+            if list(hashes) != sorted(hashes) or not all(0 <= bound <= HASH_RANGE for bound in hashes):
                 raise ValueError(f"the bounds of {name!r} are not hashes in order")
         buckets = dict(value.get("buckets", {}))
         for scope, text in buckets.items():

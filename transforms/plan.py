@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.core.plan.assign import (
     FOLD,
-    MADE,
     SPLIT,
     Placement,
     PlannedShard,
@@ -21,9 +20,7 @@ from shardwright.core.plan.assign import (
     every_shard,
     fill_shards,
     hashes_of_sparse_splits,
-    is_beyond_limit,
-    shard_hashes,
-    shard_of,
+    refs_by_shard,
     shares_of,
 )
 from shardwright.core.plan.choose_parts import CollectedHashes, carried_bounds, choose_parts
@@ -32,16 +29,8 @@ from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.listing import ListingDigest, list_part, split_inputs
 from shardwright.core.sources.rules import RuleMatches, unmatched_warnings
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name, whole
-from shardwright.schemas.codes import FilterReason, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import (
-    EncodedRefs,
-    ImageRef,
-    decode_refs,
-    encode_refs,
-    number_text,
-    source_id_of,
-)
+from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.plan import Forecast, PartBounds, Plan, ShardPlace
 from shardwright.transforms.building_blocks import SumOfBundle, composite, in_global_window, merge_all
@@ -53,9 +42,6 @@ _REFS_PER_BATCH = 1000
 BUFFERED_REFS = 100_000
 #: Number of characters of annotations and extra columns that count as one reference.
 _CHARACTERS_PER_REF = 500
-#: Number of buckets for the check of keys, and so of workers that can share it.
-_KEY_BUCKETS = 2048
-_SPLIT = ImageRef._fields.index("split")
 
 
 class _ListPart(beam.DoFn):
@@ -249,56 +235,42 @@ def ForecastDataset(
     )
 
 
-class _SortBuffered(beam.DoFn):
-    """Sorts references within each worker, so that few and large batches are shuffled."""
+class SortBuffered(beam.DoFn):
+    """Sorts references by place within each worker, so that few and large batches are shuffled.
+
+    `EncodedRefs -> (place, EncodedRefs)`.
+
+    Args:
+      placed: Returns references with their places, given references and the side input of the step, or None.
+    """
+
+    def __init__(
+        self, placed: Callable[[Iterable[ImageRef], Any], Iterable[tuple[ShardId, ImageRef]]]
+    ) -> None:
+        self._placed = placed
 
     def start_bundle(self) -> None:
+        """Starts without references."""
         self._sorted: defaultdict[ShardId, list[ImageRef]] = defaultdict(list)
         self._weight = 0
 
-    def _put(self, place: ShardId, ref: ImageRef) -> None:
-        self._sorted[place].append(ref)
-        self._weight += _weight(ref)
+    def process(self, batch: EncodedRefs, side: Any = None) -> Iterator[tuple[ShardId, EncodedRefs]]:
+        """Collects references; yields them by place when there are many."""
+        for place, ref in self._placed(decode_refs(batch), side):
+            self._sorted[place].append(ref)
+            self._weight += _weight(ref)
+        if self._weight >= BUFFERED_REFS:
+            yield from self._flush()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for element in self._flush():
-            yield in_global_window(element)
+        """Yields the last references."""
+        yield from map(in_global_window, self._flush())
 
-    def _flush(self, at_least: int = 0) -> Iterator[tuple[ShardId, EncodedRefs]]:
-        if self._weight < at_least:
-            return
+    def _flush(self) -> Iterator[tuple[ShardId, EncodedRefs]]:
         for place, refs in sorted(self._sorted.items()):  # one machine writes them in this order
             yield place, encode_refs(refs)
         self._sorted.clear()
         self._weight = 0
-
-
-class SortByShard(_SortBuffered):
-    """Sorts references by shard."""
-
-    def __init__(self, settings: ConvertSettings) -> None:
-        self._settings = settings
-
-    def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
-        """Collects references with their splits and folds; yields them by shard when there are many."""
-        plan, folds = forecast.plan, self._settings.folds
-        placement = Placement(self._settings, plan.split_bounds, plan.fold_bounds)
-        refs = [*decode_refs(batch)]
-        hashes = shard_hashes(self._settings.seed, [ref.key for ref in refs])
-        for ref, hash_bytes in zip(refs, hashes):
-            split, value = placement.split(ref), int.from_bytes(hash_bytes, "big")
-            if split != ref.split:  # faster than _replace, which would take a tenth of the time of planning
-                ref = ImageRef._make((*ref[:_SPLIT], split, *ref[_SPLIT + 1 :]))
-            if folds and ref.is_candidate:
-                ref = ref._replace(fold=placement.fold(ref, split))
-            if is_beyond_limit(ref, self._settings, forecast):
-                ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT, message="")
-            # Files without their own key are recorded under one number.
-            shard = shard_of(value, plan.shards.get(split, 1))
-            if split in forecast.moved and ref.is_candidate:
-                shard = forecast.moved[split].get(value, shard)
-            self._put((split, shard), ref)
-        yield from self._flush(at_least=BUFFERED_REFS)
 
 
 @composite
@@ -323,7 +295,7 @@ def AssignShards(
         fill_shards, beam.pvalue.AsIter(hashes)
     ).with_output_types(Forecast)  # Forecast
     planned = batches | "AssignShard" >> beam.ParDo(
-        SortByShard(settings), beam.pvalue.AsSingleton(filled)
+        SortBuffered(partial(refs_by_shard, settings)), beam.pvalue.AsSingleton(filled)
     ).with_output_types(types)  # ((split, shard), EncodedRefs)
     every = forecast | "NameEveryShard" >> beam.FlatMap(every_shard).with_output_types(
         types
@@ -333,31 +305,6 @@ def AssignShards(
         | "WithEmptyShards" >> beam.Flatten()  # ((split, shard), EncodedRefs)
         | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [EncodedRefs])
     )
-
-
-class BucketKeys(_SortBuffered):
-    """Groups references by their keys alone, so that equal keys of different splits meet."""
-
-    def process(self, batch: EncodedRefs) -> Iterator[tuple[ShardId, EncodedRefs]]:
-        """Collects keys and their locations; yields them by bucket when there are many."""
-        for ref in decode_refs(batch):
-            bucket = zlib.crc32(ref.key.encode()) % _KEY_BUCKETS
-            self._put(("", bucket), ImageRef(ref.key, ref.uri, place=ref.place, message=ref.message))
-        yield from self._flush(at_least=BUFFERED_REFS)
-
-
-class BucketSourceIds(_SortBuffered):
-    """Groups images by the ids that their records store, so that equal ids meet."""
-
-    def process(self, batch: EncodedRefs) -> Iterator[tuple[ShardId, EncodedRefs]]:
-        """Collects ids and the locations of their images; yields them by bucket when there are many."""
-        for ref in decode_refs(batch):
-            number = number_text(source_id_of(ref)) if ref.is_candidate else ""
-            if number:  # other ids never look like a number
-                reason = "" if ref.source_id else MADE
-                light = ImageRef(ref.key, ref.uri, reason=reason, message=ref.message, source_id=number)
-                self._put(("", int(number) % _KEY_BUCKETS), light)
-        yield from self._flush(at_least=BUFFERED_REFS)
 
 
 def name_planned_shard(

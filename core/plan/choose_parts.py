@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from shardwright.core.plan.assign import (
     FOLD,
-    HASH_RANGE,
     SPLIT,
     HashedImage,
     Lowest,
@@ -35,7 +34,7 @@ from shardwright.core.plan.assign import (
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import in_name_order
-from shardwright.schemas.plan import BUCKETS, DIGITS, PartBounds, Plan
+from shardwright.schemas.plan import BUCKETS, DIGITS, HASH_RANGE, PartBounds, Plan
 
 #: Stands for all images of a bucket, beside the names of their classes.
 _IMAGES = "\x00"

@@ -13,7 +13,7 @@ from shardwright.core import storage
 from shardwright.core.conversion import ReusableRecord, ShardRecipe
 from shardwright.core.images.convert import side_reason
 from shardwright.core.lease import HeldLease, while_held, write_held
-from shardwright.core.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
+from shardwright.core.plan.assign import NEVER_EMPTY, shard_of
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.framing import FrameDamage, data_of
 from shardwright.core.shards.finish import files_of
@@ -22,7 +22,14 @@ from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, dump_index, load_ledger
-from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file, shard_file
+from shardwright.schemas.plan import (
+    HASH_RANGE,
+    ShardPlace,
+    index_file,
+    is_compressed,
+    ledger_file,
+    shard_file,
+)
 from shardwright.schemas.version import check_file
 
 #: Number of shards on each side of its own that are searched for an image that may have filled an empty one.

@@ -15,7 +15,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.core.plan.assign import (
-    HASH_RANGE,
     SPLIT,
     HashedImage,
     Placement,
@@ -37,7 +36,7 @@ from shardwright.core.plan.choose_parts import (
 )
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
-from shardwright.schemas.plan import BUCKETS, PartBounds
+from shardwright.schemas.plan import BUCKETS, HASH_RANGE, PartBounds
 
 KEYS = [f"cats/{i:05d}.jpg" for i in range(20_000)]
 

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 import pytest
 
 from shardwright.core.plan import assign
 from shardwright.core.plan.assign import (
-    HASH_RANGE,
     ShardId,
     check_keys,
     fill_shards,
     hash64,
     hashes_of_sparse_splits,
+    keys_by_bucket,
     limit_order,
+    refs_by_shard,
     shard_of,
     shard_order,
 )
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
-from shardwright.schemas.plan import Forecast, Plan
+from shardwright.schemas.plan import HASH_RANGE, Forecast, Plan
 from shardwright.transforms import plan as transforms
-from shardwright.transforms.plan import BatchRefs, BucketKeys
+from shardwright.transforms.plan import BatchRefs, SortBuffered
 
 REFS = [
     ImageRef(f"c/{i:05d}.jpg", f"/in/c/{i:05d}.jpg", "c", "" if i % 3 else "test", size=i)
@@ -41,10 +44,13 @@ def batched(refs: Iterable[ImageRef]) -> list[EncodedRefs]:
     return batches + [item.value for item in step.finish_bundle()]
 
 
-def sort(step: object, batches: Iterable[EncodedRefs], *sides: object) -> dict[ShardId, list[EncodedRefs]]:
-    step.start_bundle()  # type: ignore[attr-defined]
-    elements = [item for batch in batches for item in step.process(batch, *sides)]  # type: ignore[attr-defined]
-    elements += [item.value for item in step.finish_bundle()]  # type: ignore[attr-defined]
+def sort(
+    placed: Callable[..., Any], batches: Iterable[EncodedRefs], *sides: object
+) -> dict[ShardId, list[EncodedRefs]]:
+    step = SortBuffered(placed)
+    step.start_bundle()
+    elements = [item for batch in batches for item in step.process(batch, *sides)]
+    elements += [item.value for item in step.finish_bundle()]
     groups: dict[ShardId, list[EncodedRefs]] = {}
     for place, encoded in elements:
         groups.setdefault(place, []).append(encoded)
@@ -60,7 +66,7 @@ def test_every_reference_gets_to_the_shard_of_its_hash(
     orders = sorted(limit_order(0, ref.key) for ref in REFS)
     cut = orders[limit - 1] if limit else None
     forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {}, limit_cut=cut)
-    groups = sort(transforms.SortByShard(SETTINGS), batched(REFS), forecast)
+    groups = sort(partial(refs_by_shard, SETTINGS), batched(REFS), forecast)
     arrived = {place: [r for e in encoded for r in decode_refs(e)] for place, encoded in groups.items()}
     expected = Counter()
     for ref in REFS:
@@ -76,7 +82,7 @@ def test_every_reference_gets_to_the_shard_of_its_hash(
 
 def test_equal_keys_meet_in_one_bucket_whatever_their_splits() -> None:
     again = [ref._replace(split="other", uri="/else/" + ref.key) for ref in REFS[:7]]
-    groups = sort(BucketKeys(), batched([*REFS, *again]))
+    groups = sort(keys_by_bucket, batched([*REFS, *again]))
     places: dict[str, set[ShardId]] = {}
     count = 0
     for place, encoded in groups.items():
@@ -88,7 +94,7 @@ def test_equal_keys_meet_in_one_bucket_whatever_their_splits() -> None:
     with pytest.raises(UsageError, match=r"/else/c/0000\d.jpg and /in/c/0000\d.jpg"):
         for group in groups.items():
             list(check_keys(group))
-    assert sum(sum(check_keys(group)) for group in sort(BucketKeys(), batched(REFS)).items()) == len(REFS)
+    assert sum(sum(check_keys(group)) for group in sort(keys_by_bucket, batched(REFS)).items()) == len(REFS)
 
 
 def test_keys_that_only_have_equal_hashes_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +117,11 @@ def test_long_annotations_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> 
     batches = batched(heavy)
     assert [len(list(decode_refs(batch))) for batch in batches] == [3, 3, 3, 2, 1]
     monkeypatch.setattr(transforms, "BUFFERED_REFS", 1000)
-    step = BucketKeys()
+    step = SortBuffered(keys_by_bucket)
     step.start_bundle()
     assert not list(step.process(batches[0]))  # keys are small, whatever their annotations
     forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {})
-    assign = transforms.SortByShard(SETTINGS)
+    assign = SortBuffered(partial(refs_by_shard, SETTINGS))
     assign.start_bundle()
     assert sum(len(list(decode_refs(refs))) for _, refs in assign.process(batches[0], forecast)) == 3
 
@@ -132,7 +138,7 @@ def test_images_fill_shards_that_would_be_empty() -> None:
     filled = fill_shards(forecast, packed)
     usual = {ref.key: shard_of(shard_order(0, ref.key)[0], 12) for ref in refs}
     assert len({usual[ref.key] for ref in refs[:12]}) < 12
-    groups = sort(transforms.SortByShard(settings), batched(refs), filled)
+    groups = sort(partial(refs_by_shard, settings), batched(refs), filled)
     found = {ref.key: shard for (_, shard), packs in groups.items() for e in packs for ref in decode_refs(e)}
     assert {found[ref.key] for ref in refs[:12]} == set(range(12))
     assert all(found[ref.key] == usual[ref.key] for ref in refs[12:])
