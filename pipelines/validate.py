@@ -13,6 +13,7 @@ import textwrap
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from shardwright.core import storage
@@ -184,7 +185,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
 
     def report(_: bytes, checks: Any, statistics: Any, *parts: Iterable[FindingSummary]) -> ValidationReport:
-        findings = added_findings(*parts)
+        findings = added_findings(chain(*parts))
         # Read here, since the shards of a large dataset do not fit into the description of a job.
         dataset = read_unchanged(directory, fingerprint) if directory else None
         if dataset is not None:

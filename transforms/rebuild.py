@@ -11,7 +11,7 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.diff import LedgerPair, list_pairs
 from shardwright.core.plan.assign import PlannedShard
-from shardwright.core.rebuild.begin import PreviousState, touched_files
+from shardwright.core.rebuild.begin import PreviousState
 from shardwright.core.rebuild.compare import (
     Compared,
     Decision,
@@ -79,8 +79,7 @@ def CompareWithPrevious(
             return
         planned = planned._replace(refs=list(planned.refs))
         plan = plan_shard(planned, forecast, task.settings, task.versions)
-        latest, touched = version_path(task.output, previous.version), touched_files(task, previous)
-        yield compare_shard(plan, latest, previous.missing, task.rules.verify_sources, touched)
+        yield compare_shard(task, previous, plan)
         yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
 
     def decided(

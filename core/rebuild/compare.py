@@ -6,7 +6,7 @@ Meanwhile it reads a part of the latest version's shards again.
 from __future__ import annotations
 
 import errno
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,7 +26,6 @@ from shardwright.core.shards.reuse import (
     lists_may_decide,
 )
 from shardwright.core.shards.shard_plan import ShardPlan
-from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.listing import ListingDigest
 from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import SUFFIXES
@@ -238,28 +237,15 @@ class Compared(NamedTuple):
     content_changed: bool = False
 
 
-def compare_shard(
-    plan: ShardPlan,
-    latest: str,
-    missing: Container[str],
-    verify_sources: bool,
-    touched: TouchedFiles,
-) -> Compared:
+def compare_shard(task: RebuildTask, previous: PreviousState, plan: ShardPlan) -> Compared:
     """Compares a shard with its ledger in the latest version.
 
     Sources are read if their listing does not identify their state.
 
-    Args:
-      plan: The plan of the shard.
-      latest: Dataset directory of the latest version.
-      missing: Files that do not exist any more.
-      verify_sources: Whether to read every source.
-      touched: Files whose states are not trusted.
-
     Raises:
       EngineError: If the storage failed, or a source changed meanwhile.
     """
-    place = plan.place[:2]
+    place, latest = plan.place[:2], version_path(task.output, previous.version)
     try:
         data = storage.read_bytes(storage.join(latest, ledger_file(*plan.place)))
         header, lines = load_ledger(data)
@@ -267,11 +253,10 @@ def compare_shard(
         return Compared(place, True)
     if header.plan_digest != plan.digest:
         return Compared(place, True)
-    is_missing = header.file in missing or index_file(*plan.place) in missing
+    is_missing = not previous.missing.isdisjoint((header.file, index_file(*plan.place)))
+    every, touched = task.rules.verify_sources, touched_files(task, previous)
     candidates = (ref for ref in plan.refs if ref.is_candidate)
-    doubtful = {
-        ref.key for ref in candidates if verify_sources or not ref.has_known_state or touched.has(ref)
-    }
+    doubtful = {ref.key for ref in candidates if every or not ref.has_known_state or touched.has(ref)}
     unread = header.reasons.get(Outcome.QUARANTINED, {}).keys() & _MAY_BE_READABLE
     listed_bytes = lists_may_decide(header, plan.recipe)
     if not doubtful and not unread and not listed_bytes:

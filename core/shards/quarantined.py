@@ -22,7 +22,7 @@ from shardwright.core.shards.finish import removed_on_failure
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.ledger import ShardHeader, ShardResult, load_ledger
+from shardwright.schemas.ledger import ShardResult, load_ledger
 from shardwright.schemas.plan import ledger_file
 
 Line = Mapping[str, Any]
@@ -67,28 +67,25 @@ class LedgerFile(NamedTuple):
 
     Attributes:
       file: Path relative to the dataset directory.
-      lines: Number of listed files.
-      quarantined: Number of quarantined files among them.
+      counts: Outcome -> number of files.
       sha256: sha256 of the ledger file; empty if unknown.
     """
 
     file: str
-    lines: int
-    quarantined: int
+    counts: Mapping[str, int]
     sha256: str = ""
 
-    @staticmethod
-    def of(file: str, header: ShardHeader, sha256: str) -> LedgerFile:
-        """Returns the ledger of a shard."""
-        counts = header.counts
-        return LedgerFile(file, sum(counts.values()), counts.get(Outcome.QUARANTINED, 0), sha256)
+    @property
+    def quarantined(self) -> int:
+        """Number of quarantined files."""
+        return self.counts.get(Outcome.QUARANTINED, 0)
 
 
 def ledgers_of(results: Iterable[ShardResult]) -> Iterator[LedgerFile]:
     """Yields the ledgers of finished shards."""
     for result in results:
         file = ledger_file(*result.header.place)
-        yield LedgerFile.of(file, result.header, result.files.get(file, ""))
+        yield LedgerFile(file, result.header.counts, result.files.get(file, ""))
 
 
 def quarantined_lines(directory: str, ledgers: Iterable[LedgerFile]) -> Iterator[dict[str, str]]:
@@ -105,7 +102,7 @@ def quarantined_lines(directory: str, ledgers: Iterable[LedgerFile]) -> Iterator
         each(partial(_lines_of, directory)),
         (ledger for ledger in ledgers if ledger.quarantined),
         reading_executor(),
-        weigh=lambda ledger: _STORED_BYTES * ledger.lines + _READ_BYTES * ledger.quarantined,
+        weigh=lambda ledger: _STORED_BYTES * sum(ledger.counts.values()) + _READ_BYTES * ledger.quarantined,
         max_items=CONNECTIONS,
         chunk_items=1,
     )

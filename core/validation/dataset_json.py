@@ -273,7 +273,7 @@ def _ledgers(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[LedgerFile]:
     by_file = {own[file]: summary for file, summary in ledgers.by_shard.items()} | dict(ledgers.without_shard)
     for file, summary in by_file.items():
         if summary is not None:
-            yield LedgerFile.of(file, summary.counted, summary.sha256)
+            yield LedgerFile(file, summary.counted.counts, summary.sha256)
 
 
 def _key_of(line: bytes) -> str:
