@@ -55,6 +55,10 @@ class PreviousBuild(NamedTuple):
     digests: Mapping[str, str] | None = None
 
 
+#: Stands for no earlier build: it has no shards.
+NO_BUILD = PreviousBuild("", {}, "")
+
+
 class ReusableBuilds(NamedTuple):
     """Earlier builds whose shards and records can be reused.
 
@@ -124,19 +128,19 @@ def reuse_shard(
         path = index_file(*plan.place)
         index = b"" if not header.file or is_compressed(header.file) else dump_index(entries)
         files = files_of(plan.place, data, index)
+        names = [header.file] if header.file else []
         if index and index != storage.read_if_exists(storage.join(source, path)):
             write_held(directory, path, index, hold)
-        elif index and source != directory:
-            storage.link_files(source, directory, [path], existing=hold is not None)
+        elif index:
+            names.append(path)
         if source != directory:
-            existing = hold is not None
-            names = [header.file] if header.file else []
-            # What was found in the shard is there if it has been checked.
-            names += [name for name in map(check_file, names) if storage.exists(storage.join(source, name))]
+            found = check_file(header.file)  # exists if the shard has been checked
+            if header.file and storage.exists(storage.join(source, found)):
+                names.append(found)
             with while_held(hold):
-                storage.link_files(source, directory, names, existing)
+                storage.link_files(source, directory, names, hold is not None)
                 # The ledger comes last, because it marks the shard as present.
-                storage.link_files(source, directory, [ledger], existing)
+                storage.link_files(source, directory, [ledger], hold is not None)
     except (OSError, ValueError, TypeError):
         return None
     return ShardResult(header, reused=True, files=files)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.core.shards.finish import finish_shard, removed_on_failure, write_ledger
-from shardwright.core.shards.reuse import PreviousRecords, ReusableBuilds, reuse_shard
+from shardwright.core.shards.reuse import NO_BUILD, PreviousRecords, ReusableBuilds, reuse_shard
 from shardwright.core.shards.shard_plan import ShardPlan
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
@@ -155,7 +154,7 @@ class ShardWriter:
         return None
 
     def _write_records(
-        self, file: str, plan: ShardPlan, records: PreviousRecords | None, hold: HeldLease | None
+        self, file: str, plan: ShardPlan, records: PreviousRecords, hold: HeldLease | None
     ) -> tuple[str, ShardWork]:
         """Writes the records of a shard to a temporary file; returns its path and the work done."""
         temporary = storage.temporary_path(self.directory, file, existing=hold is not None)
@@ -166,7 +165,7 @@ class ShardWriter:
             finally:
                 self.sink.close(opened)
 
-    def _write_images(self, plan: ShardPlan, records: PreviousRecords | None, file: Any) -> ShardWork:
+    def _write_images(self, plan: ShardPlan, records: PreviousRecords, file: Any) -> ShardWork:
         """Converts the images of a shard and writes their records, in order; returns the work done.
 
         Records are written in groups, because each write has to wait for the converting threads.
@@ -175,7 +174,7 @@ class ShardWriter:
         frames: list[bytes] = []
         group = SimpleNamespace(write=frames.append)  # all that the sink needs of a file
         for refs, digests in plan.parts():
-            reusable = records.find(zip(refs, digests, strict=True)) if records else {}
+            reusable = records.find(zip(refs, digests, strict=True))
             for converted, digest in zip(convert_refs(refs, plan.recipe, reusable), digests, strict=True):
                 for image in (converted, *converted.more):
                     length = len(image.frame)
@@ -191,16 +190,12 @@ class ShardWriter:
                         frames.clear()
                         written = offset
         file.write(b"".join(frames))
-        work.rejected = tuple(records.rejected) if records else ()
+        work.rejected = tuple(records.rejected)
         return work
 
-    def _previous_records(
-        self, plan: ShardPlan, reusable: ReusableBuilds
-    ) -> AbstractContextManager[PreviousRecords | None]:
-        """Returns the records of the earlier build that this shard may copy; None without such a build."""
-        build = reusable.finished
-        if build is None:
-            return nullcontext()
+    def _previous_records(self, plan: ShardPlan, reusable: ReusableBuilds) -> PreviousRecords:
+        """Returns the records of the earlier build that this shard may copy."""
+        build = reusable.finished or NO_BUILD
         self.verdicts.update(dict.fromkeys(reusable.damaged, False))
         trust = reusable.trust_mtime and plan.place[:2] not in reusable.content_changed
         return PreviousRecords(build, plan, trust, reusable.touched, self.verdicts)
