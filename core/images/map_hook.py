@@ -82,7 +82,7 @@ class DroppedImage:
     """What a hook returns for an image that it leaves out.
 
     Attributes:
-      reason: why, in a few words; the ledger and the report show it.
+      reason: Why, in a few words; the ledger and the report show it.
     """
 
     reason: str
