@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tifffile
 from helpers.annotation_sets.coco import put_coco
-from helpers.depths import compared
 from helpers.fewer_imports import late
 from helpers.hostile import Done, check_books, document, make_tree, run, sentence_of, shard_hashes
 from helpers.listing import listed
@@ -26,6 +25,7 @@ from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.results import ConvertResult
+from shardwright.pipelines.validate import validate
 from shardwright.schemas.configuration.settings import settings_from
 from shardwright.schemas.dataset import fingerprint
 
@@ -291,4 +291,4 @@ def test_as_many_images_as_shards_fill_each_shard(tmp_path: Path) -> None:
         assert 0 not in records if sum(records) >= 6 else sum(records) <= 6
     assert max(sum(records) for records in found.values()) >= 6
     # The source is compared with the shards as they were filled.
-    assert not compared(output, source)
+    assert not validate(output, against=str(source)).findings

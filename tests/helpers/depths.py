@@ -8,15 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
-import pytest
-
 from helpers.duplicate_search import compare_rows
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.encode import codec_versions
+from shardwright.core.plan.assign import ShardId, every_shard, fill_shards, hashes_of_sparse_splits
+from shardwright.core.sources.listing import list_part, split_inputs
+from shardwright.core.sources.source import Context
 from shardwright.core.validation.against import (
     KEY,
     SOURCE,
+    Comparison,
     Leftover,
     bucket_leftovers,
     compare_shard,
@@ -24,7 +25,6 @@ from shardwright.core.validation.against import (
 )
 from shardwright.core.validation.shard import check_shard
 from shardwright.pipelines.places import Target, resolve_target, schema_of
-from shardwright.pipelines.prepare import as_beam_options, run_for_result
 from shardwright.pipelines.validate import (
     directory_findings,
     list_tasks,
@@ -35,9 +35,9 @@ from shardwright.schemas import __version__
 from shardwright.schemas.codes import CheckDepth
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding, FindingSummary
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
-from shardwright.transforms import against as transforms
-from shardwright.transforms.building_blocks import added_findings
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, decode_refs, encode_refs
+from shardwright.schemas.plan import Forecast
+from shardwright.transforms.plan import SortByShard
 
 DEPTHS = ("frames", "fast", "full", "against")
 #: Split and number of a shard -> the images that the plan assigns to it.
@@ -51,27 +51,38 @@ def compared(dataset: Path, source: Path | str, mode: str = "full", **listing: A
         tempfile.TemporaryDirectory() as scratch,
         prepared_comparison(target, [str(source)], listing, mode, scratch) as comparison,
     ):
-
-        def build(pipeline: beam.Pipeline, _: str) -> beam.PCollection:
-            findings = beam.pvalue.AsIter(pipeline | transforms.CompareWithSource(comparison))
-            return pipeline | beam.Create([None]) | beam.Map(lambda _, parts: added_findings(parts), findings)
-
-        summary: FindingSummary = run_for_result(build, as_beam_options(None), False)
-    return list(summary.by_place())
+        assert comparison is not None
+        found = FindingSummary().add(_differences(comparison, _placed(comparison)))
+    return list(found.by_place())
 
 
 def placed_images(dataset: Path, how: Mapping[str, Any]) -> Placed:
     """Returns the source images of a sound dataset by shard, in the form that `--against` uses."""
-    found: Placed = []
+    target, listing = resolve_target(str(dataset)), how.get("listing", {})
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        prepared_comparison(target, [how["against"]], listing, "fast", scratch) as comparison,
+    ):
+        assert comparison is not None
+        return _placed(comparison)
 
-    def compare(split: str, number: int, refs: list[ImageRef], *others: Any) -> Iterator[Finding | Leftover]:
-        found.append((split, number, list(refs)))
-        return compare_shard(split, number, refs, *others)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transforms, "compare_shard", compare)
-        compared(dataset, how["against"], **how.get("listing", {}))
-    return found
+def _placed(comparison: Comparison) -> Placed:
+    """Lists the source, and assigns its images to shards as the plan of the dataset says."""
+    settings, plan = comparison.settings, comparison.dataset.plan
+    assert settings.dedupe == "none" and not settings.max_per_class, "an engine leaves out such images"
+    context = Context(settings, comparison.spool, comparison.rules)
+    items = [item for part in split_inputs(comparison.inputs, context) for item in list_part(part, context)]
+    batch = encode_refs([item for item in items if isinstance(item, ImageRef)])
+    forecast = Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})
+    filled = fill_shards(forecast, hashes_of_sparse_splits(batch, forecast, settings))
+    sorting = SortByShard(settings)
+    sorting.start_bundle()
+    sorted_refs = (*sorting.process(batch, filled), *(made.value for made in sorting.finish_bundle()))
+    shards: defaultdict[ShardId, list[ImageRef]] = defaultdict(list)
+    for place, refs in (*every_shard(forecast), *sorted_refs):
+        shards[place] += decode_refs(refs)
+    return [(split, number, refs) for (split, number), refs in shards.items() if split != NO_SPLIT]
 
 
 def findings_of(dataset: Path | str, depth: str = "full") -> list[Finding]:
@@ -107,13 +118,17 @@ def _findings(
             target, [how["against"]], how.get("listing", {}), "full", str(place)
         ) as against:
             assert against is not None
-            facts = against.facts({"shardwright": __version__, **codec_versions()})
-            yield from _met(
-                item
-                for split, number, refs in placed
-                if split != NO_SPLIT
-                for item in compare_shard(split, number, list(refs), against, facts)
-            )
+            yield from _differences(against, placed)
+
+
+def _differences(comparison: Comparison, placed: Placed) -> Iterator[Finding]:
+    """Compares the shards of a dataset with the images that the plan assigns to them."""
+    facts = comparison.facts({"shardwright": __version__, **codec_versions()})
+    return _met(
+        item
+        for split, number, refs in placed
+        for item in compare_shard(split, number, list(refs), comparison, facts)
+    )
 
 
 def _met(items: Iterable[Finding | Leftover]) -> Iterator[Finding]:
