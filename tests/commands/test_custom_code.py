@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.depths import compared, findings_of
 from helpers.fewer_imports import late
 from helpers.hostile import check_books
 from helpers.listing import listed, put_photos
@@ -111,10 +112,10 @@ def test_a_hook_drops_fails_and_changes_images(photos: Path, tmp_path: Path) -> 
             assert line["stored"] == "encoded"
         elif key.endswith(".jpg") and Image.open(photos / key).mode == "RGB":
             assert line["stored"] == "kept"
-    assert not validate(made.path, against=str(photos)).findings
+    assert not compared(Path(made.path), photos)
     moved, _ = (photos / "flowers").iterdir()
     moved.rename(moved.with_name("moved.jpg"))
-    (found,) = validate(made.path, mode="fast", against=str(photos)).findings
+    (found,) = compared(Path(made.path), photos, mode="fast")
     assert found.message == "the source has its image as 'flowers/moved.jpg' now"
 
 
@@ -148,7 +149,7 @@ def test_several_images_of_one_source(photos: Path, tmp_path: Path) -> None:
     part = Records(made.path, "a", resplit=Resplit("a=0.5,b=0.5", of="all"))  # without half an image
     assert {*Counter(key.partition("#")[0] for key in part.keys).values()} == {2} and 0 < len(part) < 20
     for mode in ("full", "fast"):
-        assert not validate(made.path, mode=mode, against=str(photos)).findings
+        assert not compared(Path(made.path), photos, mode=mode)
     shutil.copy(PHOTOS / "birds" / "owl.jpg", photos / "birds" / "added.jpg")  # others fill empty shards then
     (missing,) = validate(made.path, against=str(photos)).findings
     assert (missing.code, missing.key) == ("RECORD_MISSING", "birds/added.jpg")
@@ -174,7 +175,7 @@ def test_a_rebuild_copies_what_hooks_made(photos: Path, tmp_path: Path) -> None:
     assert dataset_of(second).fingerprint == full.dataset.fingerprint
     work = second.outcome["work"]
     assert work["copied"] > 0 and work["converted"] == new_tiles
-    assert not validate(str(versions)).findings
+    assert not findings_of(versions)
     module = tmp_path / "tiling.py"
     module.write_text(module.read_text().replace("256", "128"))  # a changed hook converts everything again
     sys.modules.pop("tiling")

@@ -11,6 +11,7 @@ from typing import Any
 from helpers.duplicate_search import compare_rows
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.encode import codec_versions
+from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.plan.assign import ShardId, every_shard, fill_shards, hashes_of_sparse_splits
 from shardwright.core.sources.listing import list_part, split_inputs
 from shardwright.core.sources.source import Context
@@ -123,7 +124,8 @@ def _findings(
 
 def _differences(comparison: Comparison, placed: Placed) -> Iterator[Finding]:
     """Compares the shards of a dataset with the images that the plan assigns to them."""
-    facts = comparison.facts({"shardwright": __version__, **codec_versions()})
+    versions = {**codec_versions(), **hook_versions(comparison.settings.map)}
+    facts = comparison.facts({"shardwright": __version__, **versions})
     return _met(
         item
         for split, number, refs in placed

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.depths import findings_of
 from helpers.embedded import read, refs_of
 from helpers.fewer_imports import late
 from helpers.hostile import document, shard_hashes
@@ -23,7 +24,6 @@ from helpers.tfrecords import converted, example, features_of, png_of, records_i
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.validate import validate
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Needs
 
@@ -227,7 +227,7 @@ def test_synsets_and_their_readable_names_survive(tmp_path: Path) -> None:
     expected = {tuple(synset_record(number)[name] for name in names) for number in range(3)}
     assert document(first)["labels"] == ["n09", "n08", "n07"]
     assert {tuple(values(item, name)[0] for name in names) for item in examples(first)["train"]} == expected
-    assert validate(str(first)).findings == ()
+    assert not findings_of(first)
     again = converted(first, tmp_path / "2", layout="imagenet")
     assert shard_hashes(again) == shard_hashes(first)
     carried = converted(tmp_path / "in", tmp_path / "3", plan_from=str(first))
