@@ -39,9 +39,9 @@ def small_source(photos: Path, target: Path, each: int = 6) -> Path:
     return target
 
 
-def of_source(dataset: Path, source: Path, mode: str = "full") -> list[Finding]:
+def of_source(dataset: Path, source: Path, mode: str = "full", **listing: Any) -> list[Finding]:
     """Returns what a whole validation finds about the source, with an engine."""
-    findings = validate(dataset, mode=mode, against=str(source)).findings
+    findings = validate(dataset, mode=mode, against=str(source), listing=listing).findings
     return [finding for finding in findings if finding.code in OF_SOURCE]
 
 
@@ -229,7 +229,7 @@ def test_changed_classes_and_splits_in_a_manifest_are_reported(source: Path, tmp
     lines[1] = lines[1].replace(",birds,", ",flowers,")
     lines[2] = lines[2].replace(",train", ",test")
     manifest.write_text("\n".join(lines) + "\n")
-    found = compared(tmp_path / "out", manifest, **options)
+    found = of_source(tmp_path / "out", manifest, **options)
     expected = {lines[1].split(",")[0]: "says class 'flowers'", lines[2].split(",")[0]: "into split 'test'"}
     assert {finding.key for finding in found} == set(expected)
     for finding in found:
