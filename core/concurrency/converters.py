@@ -326,3 +326,6 @@ def _own_converters() -> Converters:
     atexit.register(own.close)
     watch_engine_worker(lambda: [*UNDERWAY.tasks(), *own.tasks()])
     return own
+
+
+os.register_at_fork(after_in_child=_own_converters.cache_clear)  # a child would read answers to its parent

@@ -49,6 +49,9 @@ def reading_executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="shardwright-read")
 
 
+os.register_at_fork(after_in_child=reading_executor.cache_clear)  # a child has no threads of its parent
+
+
 class ByteBudget:
     """Limits the bytes that threads hold at once. A request above the limit waits until it is alone.
 

@@ -287,3 +287,16 @@ def test_a_process_that_serves_several_commands_works_in_the_folder_of_each(
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         assert call_in_process(os.getcwd) == str(tmp_path / name)
+
+
+def test_a_fork_has_its_own_process_and_threads() -> None:
+    script = (
+        "import os\n"
+        "from shardwright.core.concurrency.converters import call_in_process\n"
+        "from shardwright.core.concurrency.thread_pool import reading_executor\n"
+        "def starter(): return reading_executor().submit(call_in_process, os.getppid).result()\n"
+        "assert starter() == os.getpid()\n"
+        "if not os.fork(): os._exit(starter() != os.getpid())\n"
+        "assert not os.wait()[1] and starter() == os.getpid()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
