@@ -198,9 +198,12 @@ def read_quarantine(directory: str) -> list[Quarantined]:
 
 
 def draw_quarantine(items: Sequence[Quarantined], directory: str) -> tuple[Quarantined, ...]:
-    """Adds thumbnails of images whose source still exists; reads no storage except the dataset's own."""
+    """Adds thumbnails of images whose source still exists; reads no storage except the dataset's own.
+
+    What crashed a decoder in a worker process would here end the command, so it is not decoded again.
+    """
     tried: list[int] = []
-    of_reason: defaultdict[str, int] = defaultdict(int)
+    of_reason = defaultdict[str, int](int, {QuarantineReason.DECODER_CRASHED: _MAX_OF_REASON})
     for i, item in enumerate(items):
         if len(tried) < _MAX_PICTURES and of_reason[item.reason] < _MAX_OF_REASON and _near(item, directory):
             of_reason[item.reason] += 1

@@ -204,12 +204,15 @@ def test_an_unreachable_source_costs_only_its_picture(monkeypatch: pytest.Monkey
         never.set()
 
 
-def test_pictures_are_not_read_from_other_storages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_not_read_from_other_storages_or_if_a_decoder_crashed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[str] = []
     monkeypatch.setattr(thumbnails, "draw_source", asked.append)
     uris = ("http://host/a.jpg", "https://host/a.jpg", "gs://b/a.jpg", "s3://b/a.jpg", "/local/a.jpg", "")
     items = [Quarantined(uri, uri, "read", f"R{uri}", "m") for uri in uris]
-    draw_quarantine(items, "/data")
+    crashed = Quarantined("k", "/local/b.jpg", "decode", "DECODER_CRASHED", "m")
+    draw_quarantine([*items, crashed], "/data")
     draw_quarantine(items, "gs://bucket/data")
     assert asked == ["/local/a.jpg", "gs://b/a.jpg"]
 
