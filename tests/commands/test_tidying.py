@@ -61,6 +61,9 @@ def test_a_command_and_its_processes_put_their_temporary_files_into_one_folder(b
     (folder,) = {str(Path(path).parent) for path in seen}
     assert Path(folder).parent == base and Path(folder).name.startswith("shardwright-run-")
     assert tempfile.gettempdir() == str(base) and os.environ.get("TMPDIR") == before
+    shutil.rmtree(folder)  # as a cleaner of /tmp may do while a notebook lives
+    seen.clear()
+    assert exit_code_of(command) == 0
 
 
 #: A program that calls the library, prints the path of its temporary files, and waits if requested.
