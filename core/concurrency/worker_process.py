@@ -206,7 +206,7 @@ class WorkerProcess:
             self._board.begin_item(-1)
             descriptors = theirs.fileno(), board.fileno()
             path = [folder or os.getcwd() for folder in sys.path]
-            # Ctrl-C reaches all processes of a terminal. The new one never gets it, not even while it starts.
+            # Ctrl-C reaches all processes of a terminal, and must not end the new one while it starts.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 self._process = subprocess.Popen(
@@ -279,6 +279,8 @@ def serve(connection: int, board: int) -> None:
       connection: Descriptor of a socket to the parent.
       board: Descriptor of the file of the `Board`.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # programs that a function starts may use it
     parent = Channel(socket.socket(fileno=connection))
     # A function must not fail because nobody reads what it prints any more. Either stream may be closed.
     sys.stdout, sys.stderr = (stream and Forgiving(stream) for stream in (sys.stdout, sys.stderr))
