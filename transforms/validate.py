@@ -326,11 +326,21 @@ def verify_results(
 
 
 def _rows(check: ShardCheck, depth: CheckDepth) -> list[ComparedRecord]:
-    """Returns the records to compare; images with quality metrics are compared elsewhere by source."""
+    """Returns the records to compare; images with quality metrics are compared elsewhere by source.
+
+    That is about the classes of whole images. So images without such a class are compared here by the
+    classes of their objects, only with each other.
+    """
     if depth < CheckDepth.QUALITY:
         return check.rows
-    looked = {picture.number for picture in check.pictures}
-    return [row._replace(source=None) if row.number in looked else row for row in check.rows]
+    labels = {picture.number: picture.labels for picture in check.pictures}
+    rows = []
+    for row in check.rows:
+        if row.number in labels:
+            of_objects = row.labels and not labels[row.number]
+            row = row._replace(split="", source=f"objects {row.source}" if of_objects else None)
+        rows.append(row)
+    return rows
 
 
 def _summing(find: Callable[..., Iterable[Finding]]) -> Callable[..., FindingSummary]:

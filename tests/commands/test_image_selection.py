@@ -519,3 +519,13 @@ def test_validate_reports_them_at_every_depth(folder: Path, tmp_path: Path) -> N
     stored = json.loads((output / "findings.json").read_text())
     assert stored["counts"] == measured.counts
     assert [run["depth"] for run in stored["checks"]] == ["full", "quality"]
+
+
+def test_classes_of_objects_are_compared_at_every_depth(folder: Path, tmp_path: Path) -> None:
+    root, rows = Path(shutil.copytree(folder, tmp_path / "in")), []
+    for split, label, name in (path.parts[-3:] for path in root.rglob("*.png")):
+        objects = {"bbox": [[1, 1, 5, 5]], "categories": [label]}
+        rows.append({"file_name": f"{split}/{label}/{name}", "split": split, "objects": objects})
+    (root / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert converted(root, tmp_path / "out", layout="detection").findings == COUNTS
+    assert validate(tmp_path / "out", mode="quality").counts.items() >= COUNTS.items()

@@ -318,7 +318,8 @@ def found_in(*rows: ComparedRecord) -> list[tuple[str, str | None, str | None]]:
 
 
 def test_a_source_in_two_classes_is_reported() -> None:
-    assert found_in(row(0, "train", "cat"), row(1, "train", "dog")) == [("LABEL_CONFLICT", "key 1", "key 0")]
+    for split in ("train", ""):  # other files have no splits
+        assert found_in(row(0, split, "cat"), row(1, split, "dog")) == [("LABEL_CONFLICT", "key 1", "key 0")]
     assert found_in(row(0, "train", "cat"), row(1, "train", "cat")) == []
     assert found_in(row(0, "train", "a", "b"), row(1, "train", "b", "a")) == []
     assert found_in(row(0, "train", "cat"), row(1, "train")) == []
@@ -329,10 +330,6 @@ def test_a_source_in_two_classes_is_reported() -> None:
 def test_a_source_in_two_classes_and_two_splits_is_reported_as_both() -> None:
     found = found_in(row(0, "test", "cat"), row(1, "train", "dog"))
     assert found == [(code, "key 1", "key 0") for code in ("LABEL_CONFLICT", "SPLIT_LEAKAGE")]
-
-
-def test_files_without_splits_are_compared_by_class() -> None:
-    assert found_in(row(0, "", "cat"), row(1, "", "dog")) == [("LABEL_CONFLICT", "key 1", "key 0")]
 
 
 def test_findings_name_both_records() -> None:
