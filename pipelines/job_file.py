@@ -147,14 +147,15 @@ def read_job(
 
     Args:
       path: Path of the file, which may be in a bucket.
-      overrides: Settings of the command line by name. The values that they replace are not read.
+      overrides: Settings of the command line by name; None means that a setting is not given. The values that
+        they replace are not read.
       now: Seconds since the epoch, for `{date}`; None for the current time.
       environ: Variables for `${NAME}`; None for those of this process.
 
     Raises:
       UsageError: The file is wrong; the message names the line, the mistake and a correct value.
     """
-    given = dict(overrides or {})
+    given = {name: value for name, value in (overrides or {}).items() if value is not None}
     for name in given:
         if name not in REBUILD_SETTINGS:
             raise UsageError(f"unknown setting {name!r}{nearest(name, list(REBUILD_SETTINGS)) or '.'}")

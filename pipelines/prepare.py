@@ -63,12 +63,13 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
     """Checks everything that can be checked before an image is read; writes nothing.
 
     Args:
-      values: The given settings by name.
+      values: The given settings by name; None means that a setting is not given.
       with_output: Whether `output` is used.
 
     Raises:
       UsageError: A setting, a named file or an input is wrong.
     """
+    values = {name: value for name, value in values.items() if value is not None}
     plan_from = str(values.get("plan_from") or "")
     storage.require_known("--plan_from", plan_from)
     carried = read_plan(plan_from) if plan_from else None
