@@ -191,14 +191,15 @@ def job_of(values: Mapping[str, Any]) -> JobFile:
     """Returns the job of a rebuild without a file.
 
     Args:
-      values: Settings by name, also those that only a rebuild has.
+      values: Settings by name, also those that only a rebuild has; None means that a setting is not given.
 
     Raises:
       UsageError: A setting that only a rebuild has is wrong.
     """
-    own = {name: item.checked(values[name]) for name, item in _ONLY_OF_REBUILDS.items() if name in values}
+    given = {name: value for name, value in values.items() if value is not None}
+    own = {name: item.checked(given[name]) for name, item in _ONLY_OF_REBUILDS.items() if name in given}
     return JobFile(
-        settings={name: value for name, value in values.items() if name not in own},
+        settings={name: value for name, value in given.items() if name not in own},
         rules=RebuildSettings(**own),
     )
 

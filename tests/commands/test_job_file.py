@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from shardwright.core.plan.request import checked_settings
 from shardwright.pipelines import cli
 from shardwright.pipelines.init import init, job_text
-from shardwright.pipelines.job_file import naming_lines, read_job, read_job_settings
+from shardwright.pipelines.job_file import job_of, naming_lines, read_job, read_job_settings
 from shardwright.pipelines.options import beam_options
 from shardwright.schemas.configuration.gates import Expectations, JobGates, Policy, Thresholds
 from shardwright.schemas.configuration.job import Hook, JobFile
@@ -132,6 +132,7 @@ def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) ->
     assert job.settings == wanted
     assert (job.rules.keep, job.rules.verify_sources) == (2, True)
     assert job.lines["output"] == 2 and not {"input", "resize"} & set(job.lines)
+    assert job_of({"verify_sources": None, "resize": None}) == JobFile({})  # not given
     for wrong, says in (
         ({"keep": "-1"}, "^--keep -1: write the number of"),
         ({"resume": True}, "^--resume: a rebuild always continues an interrupted run; leave it out"),
