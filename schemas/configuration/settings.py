@@ -603,12 +603,12 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
             merged[name] = CONVERT_SETTINGS[name].stored(value)
     if values.get("shards") and values.get("shard_size"):
         raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
-    before = str(carried.get("layout", ConvertSettings.layout))
-    # The default of the image format follows --resize, and layouts of bare pixels choose it.
-    if "image_format" not in values and (
-        "resize" in values or ("layout" in values and layout_by_name(before).pixels)
-    ):
-        merged.pop("image_format", None)
+    if "image_format" not in values:
+        # A plan records the default as a format, but what is given now may change the default.
+        recorded = {name: CONVERT_SETTINGS[name].stored(value) for name, value in carried.items()}
+        before = replace(ConvertSettings(), **recorded)
+        if before.stored_format == replace(before, image_format="").stored_format:
+            merged.pop("image_format", None)
     if "shard_size" in values and "shards" not in values:
         merged.pop("shards", None)
     return replace(ConvertSettings(), **merged)

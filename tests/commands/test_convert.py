@@ -129,6 +129,11 @@ def test_a_carried_plan_keeps_settings_labels_and_shard_counts(
     assert again.dataset.fingerprint == first.dataset.fingerprint
     assert again.dataset.plan == first.dataset.plan
     assert settings_from({"seed": 6}, first.dataset.plan.settings).seed == 6
+    # Only a default format follows other settings.
+    for image_format, now in (("jpeg", ""), ("png", "png")):
+        carried = {"resize": "9x9", "image_format": image_format}
+        for values in ({"resize": 9}, {"layout": "raw"}, {"channels": 5}):
+            assert settings_from(values, carried).image_format == now
     # A removed class keeps its id, and a new one comes last.
     folder = tmp_path / "changed"
     for name in ("zebra", "aardvark", *first.dataset.labels[1:]):
