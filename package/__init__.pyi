@@ -134,7 +134,7 @@ def convert(
         them, or store them without objects (YOLO always does).
       pixel_shape: Shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels).
       splits: Shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits, unless
-        it is TFRecords, Parquet files or arrays, which are divided anew.
+        it is TFRecords, Parquet files, arrays or archives named by split, which are divided anew.
       split_mode: hash: shares are met on average; exact: each split gets its number of images; stratified:
         each split gets its share of every class. No image changes its split as the data grows.
       folds: Number of folds for cross-validation in each split; records store their fold, and the loader
@@ -320,7 +320,7 @@ def plan(
         them, or store them without objects (YOLO always does).
       pixel_shape: Shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels).
       splits: Shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits, unless
-        it is TFRecords, Parquet files or arrays, which are divided anew.
+        it is TFRecords, Parquet files, arrays or archives named by split, which are divided anew.
       split_mode: hash: shares are met on average; exact: each split gets its number of images; stratified:
         each split gets its share of every class. No image changes its split as the data grows.
       folds: Number of folds for cross-validation in each split; records store their fold, and the loader
@@ -513,7 +513,7 @@ def rebuild(
         them, or store them without objects (YOLO always does).
       pixel_shape: Shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels).
       splits: Shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits, unless
-        it is TFRecords, Parquet files or arrays, which are divided anew.
+        it is TFRecords, Parquet files, arrays or archives named by split, which are divided anew.
       split_mode: hash: shares are met on average; exact: each split gets its number of images; stratified:
         each split gets its share of every class. No image changes its split as the data grows.
       folds: Number of folds for cross-validation in each split; records store their fold, and the loader

@@ -130,7 +130,7 @@ class ConvertSettings:
     """Shape of raw pixels, if the source does not have it: 32x32x3 (height, width, channels)."""
     splits: str = setting("train=1", Affects.PLACEMENT, Topic.SPLITS, kinds.SPLITS, Condition.DRAWN_SPLITS)
     """Shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits, unless it is
-    TFRecords, Parquet files or arrays, which are divided anew."""
+    TFRecords, Parquet files, arrays or archives named by split, which are divided anew."""
     split_mode: str = setting(
         "hash", Affects.PLACEMENT, Topic.SPLITS, kinds.one_of("hash", "exact", "stratified"), *_CHOSEN_SPLITS
     )
