@@ -141,6 +141,9 @@ class FeatureRole(StrEnum):
     KEYPOINT_NUM = _object("keypoint_num", _INT64, "number of its key points that are labelled")
 
 
+#: Roles of features that state the classes of an image.
+CLASS_ROLES = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
+
 #: Roles of the flags of objects, by their names in `ObjectAnnotation`.
 FLAGS: Mapping[str, FeatureRole] = {
     flag: FeatureRole(f"object_{flag}")

@@ -12,6 +12,7 @@ from typing import Any
 from shardwright.schemas.columns import ExtraColumn
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import FeatureType
+from shardwright.schemas.feature_roles import CLASS_ROLES
 from shardwright.schemas.feature_roles import FeatureRole as FeatureRole
 from shardwright.schemas.feature_roles import Needs as Needs
 from shardwright.schemas.json_values import fields_json, from_json
@@ -254,9 +255,8 @@ def extended(
         )
         for column in columns
     )  # fmt: skip
-    several = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET) if several_labels else ()
-    features = (_several(spec) if spec.fill in several else spec for spec in layout.features)
-    return replace(layout, features=(*features, *extra))
+    layout = with_several_classes(layout) if several_labels else layout
+    return replace(layout, features=(*layout.features, *extra))
 
 
 def _with_roles(layout: Layout, roles: Sequence[FeatureRole], options: str) -> Layout:
@@ -277,6 +277,12 @@ def _with_roles(layout: Layout, roles: Sequence[FeatureRole], options: str) -> L
                 f"{options}; rename the feature."
             )
     return replace(layout, features=(*layout.features, *(_feature(*item) for item in added.items())))
+
+
+def with_several_classes(layout: Layout) -> Layout:
+    """Returns a layout in whose records an image may have several classes."""
+    features = (_several(spec) if spec.fill in CLASS_ROLES else spec for spec in layout.features)
+    return replace(layout, features=tuple(features))
 
 
 def _several(spec: FeatureSpec) -> FeatureSpec:

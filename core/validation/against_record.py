@@ -27,7 +27,7 @@ from shardwright.core.validation.values import (
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault, LeftOut
 from shardwright.schemas.example import Feature, parse_example
-from shardwright.schemas.feature_roles import IMAGE_ROLES, PICTURE_SIDES
+from shardwright.schemas.feature_roles import CLASS_ROLES, IMAGE_ROLES, PICTURE_SIDES
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import UNLABELLED
@@ -36,7 +36,6 @@ from shardwright.schemas.ledger import Entry
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import is_or_are
 
-_LABELS = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
 _OBJECT_CLASSES = (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT)
 #: Roles of features that depend only on the stored image.
 _OF_PICTURE = (
@@ -192,7 +191,7 @@ def compare_record(
     picture = list(_compare_pictures(parsed, entry, truth, expected, before, facts))
     yield from picture
     if expected and not changed:
-        ignored = {FeatureRole.ENCODED, *_LABELS, *(_OF_PICTURE if picture else ())}
+        ignored = {FeatureRole.ENCODED, *CLASS_ROLES, *(_OF_PICTURE if picture else ())}
         if not facts.same_software:  # other versions of an encoder write other bytes
             ignored.update(IMAGE_ROLES)
         yield from _compare_others(parsed, expected, ignored, facts)
@@ -212,7 +211,7 @@ def _wrong_label(
     if wrong:
         return f"the source says {classes(ref.labels)}, the record {classes(mine)}"
     if expected:  # the name may be wrong even if the id is right
-        for role in _LABELS[1:]:
+        for role in CLASS_ROLES[1:]:
             texts = [
                 [name.decode("utf-8", "replace") for name in side.values.get(role, ())]
                 for side in (expected, parsed)

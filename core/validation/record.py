@@ -38,7 +38,7 @@ from shardwright.core.validation.values import (
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, parse_example
-from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES, PICTURE_SIDES
+from shardwright.schemas.feature_roles import CLASS_ROLES, KEYPOINT_ROLES, OBJECT_ROLES, PICTURE_SIDES
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.pictures import Picture
@@ -46,8 +46,6 @@ from shardwright.schemas.units import counted
 
 #: Roles of features that contain the class name.
 _NAMES = (FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
-#: Roles of features that state the class of an image.
-_LABELS = frozenset((FeatureRole.LABEL, *_NAMES))
 
 
 class CheckedRecord(NamedTuple):
@@ -183,7 +181,7 @@ class RecordChecker:
             ):
                 wrong.add(spec.name)
                 yield problem
-        if not any(spec.fill in _LABELS for spec in schema.features if spec.name in wrong):
+        if not any(spec.fill in CLASS_ROLES for spec in schema.features if spec.name in wrong):
             yield from _check_labels(values, schema)
 
     def _dtype(self, values: ValuesByRole) -> str | None:

@@ -32,13 +32,19 @@ from shardwright.schemas.configuration.typed_yaml import (
 )
 from shardwright.schemas.errors import UsageError, as_sentence
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.feature_roles import FeatureRole, Needs
-from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, inline_layout
+from shardwright.schemas.feature_roles import CLASS_ROLES, FeatureRole, Needs
+from shardwright.schemas.layouts import (
+    LAYOUTS,
+    Encoding,
+    FeatureSpec,
+    Layout,
+    inline_layout,
+    with_several_classes,
+)
 from shardwright.schemas.plain_yaml import load_plain_yaml
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, short_repr, value_type
 
-_CLASSES = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
 #: Type of a value -> type of the numbers in its serialized tensor, if it has another name.
 _DTYPES = {
     ValueType.ENUM: "int64",
@@ -194,7 +200,9 @@ def _layout(file: LayoutFile, stem: str) -> Layout:
             features[name] = _feature(name, block, base.pixels)
         except ValueError as error:
             raise wrong(f"features: {name}: {error}") from None
-    return replace(base, needs=Needs(base.needs), features=tuple(features.values()))
+    layout = replace(base, needs=Needs(base.needs), features=tuple(features.values()))
+    # The classes of an image with annotations are those of its objects, of which there may be any number.
+    return with_several_classes(layout) if layout.stores_annotations else layout
 
 
 def _inherited(features: Sequence[FeatureSpec], file: LayoutFile) -> list[FeatureSpec]:
@@ -231,7 +239,7 @@ def _feature(name: str, block: FeatureBlock, pixels: bool) -> FeatureSpec:
             raise wrong("tensors of pixels are always uint8; leave tensor or dtype out")
         spec = replace(spec, dtype=block.dtype)
     role = spec.fill  # images may lack columns, classes, and annotations that a role needs
-    if block.optional and role and role not in (FeatureRole.EXTRA, *_CLASSES) and role.needs is None:
+    if block.optional and role and role not in (FeatureRole.EXTRA, *CLASS_ROLES) and role.needs is None:
         raise wrong("every image has it; leave optional out")
     if block.base64:
         if spec.type is not FeatureType.BYTES:
@@ -296,14 +304,14 @@ def _check(layout: Layout) -> None:
             )
     if len({spec.pixel_type for spec in layout.features if spec.fill is FeatureRole.ENCODED}) > 1:
         raise wrong("the features with fill: encoded state different types; give all of them the same dtype")
-    if layout.needs is Needs.LABEL and roles.keys().isdisjoint(_CLASSES):
+    if layout.needs is Needs.LABEL and roles.keys().isdisjoint(CLASS_ROLES):
         raise wrong(
             "no feature holds the class; add one with fill: label, or write needs: image for images without "
             "classes (or say what else it needs)"
         )
     if layout.needs is Needs.IMAGE:
         for spec in layout.features:
-            if spec.fill in _CLASSES:
+            if spec.fill in CLASS_ROLES:
                 raise wrong(
                     f"features: {spec.name}: a layout with needs: image has no classes; drop the feature, or "
                     "write needs: label"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from shardwright.schemas.dataset import SAMPLES_JPG, Dataset, sample_types, stored_formats
-from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.feature_roles import CLASS_ROLES, FeatureRole
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.sidecars.croissant import meaning_of, pattern_of
@@ -39,7 +39,7 @@ _SIZES = (
     (10**12, "100B<n<1T"),
 )  # fmt: skip
 _TASKS = {
-    "image-classification": {FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET},
+    "image-classification": set(CLASS_ROLES),
     "object-detection": {FeatureRole.BOXES, FeatureRole.BOX_XMIN},
     "image-segmentation": {
         FeatureRole.OBJECT_MASK, FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY,

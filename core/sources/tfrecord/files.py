@@ -32,7 +32,7 @@ from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.feature_roles import FLAGS, PIXEL_MASKS
+from shardwright.schemas.feature_roles import CLASS_ROLES, FLAGS, PIXEL_MASKS
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.labels import MAX_OWN_ID
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
@@ -364,7 +364,7 @@ def _lacking(names: FeatureNames, layout: Layout) -> list[str]:
     """Returns descriptions of the annotations that a layout needs and records do not have."""
     have = names.by_role.keys()
     if layout.needs is Needs.LABEL:
-        there = not have.isdisjoint((FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
+        there = not have.isdisjoint(CLASS_ROLES)
     elif layout.needs is Needs.OBJECTS:
         there = bool(names.boxes)
     else:

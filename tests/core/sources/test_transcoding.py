@@ -246,6 +246,7 @@ features:
   who: {fill: key, base64: true}
   corners: {fill: boxes, tensor: true}
   kinds: {fill: object_label, tensor: true}
+  classes: {fill: label, tensor: true}
   crowd: {fill: object_crowd}
   area: {fill: object_area}
   outlines: {fill: object_mask, tensor: true, optional: true}
@@ -326,6 +327,8 @@ def test_scenes_survive_a_custom_layout_and_back(scenes: Path, tmp_path: Path) -
         boxes = tf.io.parse_tensor(record["corners"][0], tf.float32).numpy()
         sides = [source.get(f"image/object/bbox/{s}", []) for s in ("ymin", "xmin", "ymax", "xmax")]
         assert np.array_equal(boxes, np.array(sides, np.float32).T.reshape(-1, 4))
+        kinds, classes = (tf.io.parse_tensor(record[name][0], tf.int64) for name in ("kinds", "classes"))
+        assert set(classes.numpy()) == set(kinds.numpy())  # any number, also none
         assert tf.io.parse_tensor(record["vector"][0], tf.float32).shape == (2, 2)
     assert records_made_from(there, layout) == records_of(there)
     back = records_made_from(there, "vision", extra_columns=_COLUMNS)
