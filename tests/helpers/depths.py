@@ -12,7 +12,13 @@ from helpers.duplicate_search import compare_rows
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.encode import codec_versions
 from shardwright.core.images.map_hook import hook_versions
-from shardwright.core.plan.assign import ShardId, every_shard, fill_shards, hashes_of_sparse_splits
+from shardwright.core.plan.assign import (
+    ShardId,
+    every_shard,
+    fill_shards,
+    hashes_of_sparse_splits,
+    refs_by_shard,
+)
 from shardwright.core.sources.listing import list_part, split_inputs
 from shardwright.core.sources.source import Context
 from shardwright.core.validation.against import (
@@ -36,9 +42,8 @@ from shardwright.schemas import __version__
 from shardwright.schemas.codes import CheckDepth
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding, FindingSummary
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, decode_refs, encode_refs
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, encode_refs
 from shardwright.schemas.plan import Forecast
-from shardwright.transforms.plan import SortByShard
 
 DEPTHS = ("frames", "fast", "full", "against")
 #: Split and number of a shard -> the images that the plan assigns to it.
@@ -74,15 +79,12 @@ def _placed(comparison: Comparison) -> Placed:
     assert settings.dedupe == "none" and not settings.max_per_class, "an engine leaves out such images"
     context = Context(settings, comparison.spool, comparison.rules)
     items = [item for part in split_inputs(comparison.inputs, context) for item in list_part(part, context)]
-    batch = encode_refs([item for item in items if isinstance(item, ImageRef)])
+    refs = [item for item in items if isinstance(item, ImageRef)]
     forecast = Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})
-    filled = fill_shards(forecast, hashes_of_sparse_splits(batch, forecast, settings))
-    sorting = SortByShard(settings)
-    sorting.start_bundle()
-    sorted_refs = (*sorting.process(batch, filled), *(made.value for made in sorting.finish_bundle()))
-    shards: defaultdict[ShardId, list[ImageRef]] = defaultdict(list)
-    for place, refs in (*every_shard(forecast), *sorted_refs):
-        shards[place] += decode_refs(refs)
+    filled = fill_shards(forecast, hashes_of_sparse_splits(encode_refs(refs), forecast, settings))
+    shards: dict[ShardId, list[ImageRef]] = {place: [] for place, _ in every_shard(forecast)}
+    for place, ref in refs_by_shard(settings, refs, filled):
+        shards.setdefault(place, []).append(ref)
     return [(split, number, refs) for (split, number), refs in shards.items() if split != NO_SPLIT]
 
 
