@@ -205,7 +205,8 @@ def parse_splits(text: str) -> dict[str, Fraction]:
         if name == NO_SPLIT:
             raise ValueError(f"{name!r} stands for images without a split; choose another name")
         try:
-            splits[name] = Fraction(share)
+            # An exponent may have eight digits; the exact number would not end.
+            splits[name] = Fraction(share if "/" in share or 0 < float(share) <= 1 else 0)
         except (ValueError, ZeroDivisionError):
             raise ValueError(f"{share!r} is not a share for split {name!r}; write 0.8") from None
         if not 0 < splits[name] <= 1:

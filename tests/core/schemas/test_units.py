@@ -89,7 +89,10 @@ def test_whole_numbers_are_parsed() -> None:
 REFUSED: list[tuple[Callable[[str], object], tuple[str, ...]]] = [
     (units.parse_size, ("", "MB", "-1", "1.5.1MB", "12 parsecs", "0", "0.1", "1e9", "1_000", "nan")),
     (units.parse_resize, ("", "0", "224x", "x224", "0x5", "-5", "1x2x3", "224.0", "123456", "224 x 224")),
-    (units.parse_splits, ("", "train", "train=", "=1", "train=0.5", "a=0.5,a=0.5", "a=1,b=0", "a=1,")),
+    (
+        units.parse_splits,
+        ("", "train", "train=", "=1", "train=0.5", "a=0.5,a=0.5", "a=1,b=0", "a=1,b=1e-99999999", "a=1,"),
+    ),
     (units.parse_splits, ("a=1.5,b=-0.5", "a b=1", "a=nan", "a=inf", "a=1/0", "../x=1")),
     (units.parse_shards, ("", "0", "-1", "100000", "8.0")),
     (units.parse_shards, ("train=0", "train=8,train=9", "train=", "=3", "a=1,")),
