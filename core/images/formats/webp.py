@@ -80,7 +80,8 @@ class WebpImage(OpenedImage):
                 break
             content = data[chunk.begin : chunk.end]
             if chunk.type == b"VP8X":
-                content = content[:8] + bytes((content[8] & ~_METADATA_FLAGS,)) + content[9:]
+                flags = bytes(byte & ~_METADATA_FLAGS for byte in content[8:9])  # none in a damaged chunk
+                content = content[:8] + flags + content[9:]
             if chunk.type not in _METADATA:
                 out.append(content)
         body = b"WEBP" + b"".join(out)
