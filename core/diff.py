@@ -103,9 +103,9 @@ def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Datase
 
 
 def _has_same_digests(old: Dataset, new: Dataset) -> bool:
-    """Whether an entry's digest differs only if its record does, besides its image and its length.
+    """Returns whether the digests of an image can be compared.
 
-    The digest covers the ids of classes, and the source's sha256 where copies were looked for.
+    They cover the ids of its classes, and the source's sha256 where copies were looked for.
     """
     same_search = old.plan.settings.get("dedupe") == new.plan.settings.get("dedupe")
     return same_search and old.classes.items() <= new.classes.items()
@@ -333,11 +333,13 @@ def compare_place(
             changes.unchanged += int(header.records)
         return
     rows: _Rows = ([], [])
+    # Equal shards have equal records, although a source may state more of its images than before.
+    with_digests = pair.same_digests and pair.sha256[OLD] != pair.sha256[NEW]
     for side, data in enumerate(datas):
         if data is not None:
             with _losses(side, lost_is_empty):
                 found = rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
-                rows[side].extend(found if pair.same_digests else _without_digests(found))
+                rows[side].extend(found if with_digests else _without_digests(found))
     PROGRESS.add(listed=sum(map(len, rows)))
     yield from _compare_lists(rows, changes)
 

@@ -60,7 +60,8 @@ def write(
 ) -> Shard:
     """Writes the ledger of a shard."""
     file = f"{split}-{shard:05d}-of-{of:05d}.tfrecord"
-    sha256 = hashlib.sha256(repr(entries).encode()).hexdigest()
+    records = [item._replace(digest="") for item in entries]
+    sha256 = hashlib.sha256(repr(records).encode()).hexdigest()
     written = sum(item.outcome == "written" for item in entries)
     header = ShardHeader(file, split, shard, of, "", written, 9, sha256, {"written": written}, {}, {})
     path = directory / ledger_file(split, shard, of)
@@ -206,16 +207,15 @@ def test_an_image_that_was_left_out_counts_as_added_with_the_reason() -> None:
     }
 
 
-def test_the_order_of_several_classes_does_not_matter(tmp_path: Path) -> None:
-    rows = []
-    for name, label in (("old", "cat\x1fdog"), ("new", "dog\x1fcat")):
-        shard = write(tmp_path / name, [entry(Image("a", "x", label))])
-        file = ledger_file("train", 0, 1)
-        data = (tmp_path / name / file).read_bytes()
-        rows += rows_of(data, name, file, shard.sha256, "train")
-    changes = Changes()
-    assert list(compare_rows({"a": rows[0]}, {"a": rows[1]}, changes)) == []
-    assert changes.unchanged == 1
+def test_the_order_of_several_classes_does_not_matter() -> None:
+    assert compare([Image("a", "x", "cat\x1fdog")], [Image("a", "x", "dog\x1fcat")]).unchanged == 1
+
+
+def test_equal_shards_have_equal_records(tmp_path: Path) -> None:
+    stated = [entry(Image("a", "x"))._replace(digest=digest) for digest in ("old", "new")]
+    file, names = ledger_file("train", 0, 1), ("old", "new")
+    old, new = ({file: write(tmp_path / name, [one])} for name, one in zip(names, stated))
+    assert compare_small(pairs_of(tmp_path, old, new)).unchanged == 1
 
 
 def test_sources_without_a_checksum_are_compared_by_state() -> None:
