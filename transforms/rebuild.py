@@ -143,9 +143,10 @@ def VerifyVersion(
             yield ShardCheck(header.file, header.split, header.records, header.bytes)
 
     def to_check(result: ShardResult, previous: PreviousState) -> Iterator[ShardTask]:
-        header, build, shared = result.header, previous_build(task, previous), []
+        header = result.header
         if not header.file or is_known(result):
             return
+        build, shared = previous_build(task, previous), []
         if build is not None and header.split in build.shards:
             # The stored checks of the latest version's shards that share records with the new one.
             count = build.shards[header.split]

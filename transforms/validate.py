@@ -328,8 +328,8 @@ def verify_results(
 def _rows(check: ShardCheck, depth: CheckDepth) -> list[ComparedRecord]:
     """Returns the records to compare; images with quality metrics are compared elsewhere by source.
 
-    That is about the classes of whole images. So images without such a class are compared here by the
-    classes of their objects, only with each other.
+    There only the classes of whole images count. So images without such a class are compared here, with
+    each other, by the classes of their objects.
     """
     if depth < CheckDepth.QUALITY:
         return check.rows
