@@ -686,17 +686,18 @@ def test_too_little_memory_to_start_is_a_failure_of_the_machine() -> None:
 def test_a_command_that_cannot_be_imported_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    for error, message in (
-        (MemoryError(), "not enough memory to start"),
-        (ImportError("libx.so: failed to map segment from shared object"), "not enough memory to start"),
-        (ImportError("no module of that name"), "(ImportError: no module of that name); install"),
+    for error, code, message in (
+        (MemoryError(), 3, "not enough memory to start"),
+        (ImportError("libx.so: failed to map segment from shared object"), 3, "not enough memory to start"),
+        (ImportError("no module of that name"), 3, "(ImportError: no module of that name); install"),
+        (ModuleNotFoundError("no", name="apache_beam"), 2, "shardwright plan needs Apache Beam; install it"),
     ):
 
         def fail(name: str, error: Exception = error) -> None:
             raise error
 
         monkeypatch.setattr(cli, "import_module", fail)
-        assert cli.main(["plan"]) == 3
+        assert cli.main(["plan"]) == code
         assert message in capsys.readouterr().err
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from helpers.repository import ROOT
 
-from shardwright.pipelines import cli
 from shardwright.schemas import missing_packages
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.missing_packages import FULL, PACKAGES, READER, MissingPackage, needed_by
@@ -116,16 +115,3 @@ def test_other_modules_are_not_explained() -> None:
         with pytest.raises(ModuleNotFoundError) as raised, needed_by("This"):
             raise ModuleNotFoundError("no", name=name)
         assert not isinstance(raised.value, MissingPackage)
-
-
-def test_a_command_that_cannot_be_imported_says_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def import_module(name: str) -> None:
-        raise ModuleNotFoundError("no", name="apache_beam")
-
-    monkeypatch.setattr(cli, "import_module", import_module)
-    assert cli.main(["convert", "--help"]) == 2
-    assert capsys.readouterr().err == (
-        "shardwright: shardwright convert needs Apache Beam; install it with `pip install shardwright`.\n"
-    )

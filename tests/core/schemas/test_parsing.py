@@ -1,10 +1,9 @@
-"""How features are parsed: TensorFlow reads Examples that it wrote itself with the arguments of the table."""
+"""How features are parsed: TensorFlow reads Examples with the arguments of the table."""
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from helpers.fewer_imports import late
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.schemas.example import FeatureType
+from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_of, parsing_spec, quoted, spec_source
 
@@ -39,19 +38,9 @@ def values_for(type_: FeatureType, count: int) -> list[Any]:
     return [i / 4 for i in range(count)] if type_ is FLOAT else [b"%d" % i for i in range(count)]
 
 
-def example_of(values: Mapping[str, tuple[FeatureType, list[Any]]]) -> bytes:
-    """Returns an Example that TensorFlow wrote."""
-    kinds = {INT64: ("int64_list", tf.train.Int64List), FLOAT: ("float_list", tf.train.FloatList)}
-    features = {}
-    for name, (type_, found) in values.items():
-        field, make = kinds.get(type_, ("bytes_list", tf.train.BytesList))
-        features[name] = tf.train.Feature(**{field: make(value=found)})
-    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-
-
 def parse(spec: FeatureSpec, found: list[Any] | None) -> tf.Tensor:
     """Returns one feature of one record, parsed by TensorFlow."""
-    record = example_of({} if found is None else {spec.name: (spec.type, found)})
+    record = encode_example({} if found is None else {spec.name: Feature(spec.type, found)})
     parsed = tf.io.parse_single_example(record, {spec.name: as_tensorflow(parsing_of(spec))})
     return parsed[spec.name]
 
