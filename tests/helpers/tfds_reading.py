@@ -15,7 +15,7 @@ from helpers.repository import PHOTOS
 from helpers.tensorflow_records import read_records
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset, Shard
-from shardwright.schemas.example import FeatureType
+from shardwright.schemas.example import Feature, encode_example
 from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.ledger import ledger_json
 from shardwright.schemas.plan import Plan
@@ -25,11 +25,6 @@ tf = late("tensorflow")
 tfds = late("tensorflow_datasets")
 
 SETTINGS = {"resize": "", "fit": "stretch", "color": "rgb", "image_format": "keep"}
-_LISTS = {
-    FeatureType.INT64: ("int64_list", "Int64List"),
-    FeatureType.FLOAT: ("float_list", "FloatList"),
-    FeatureType.BYTES: ("bytes_list", "BytesList"),
-}
 
 
 def load(directory: Path) -> Any:
@@ -111,7 +106,7 @@ def made(
     format: str = "",
     **settings: Any,
 ) -> tuple[Path, Dataset]:
-    """Writes one shard of records made by TensorFlow, as a dataset with a custom layout.
+    """Writes one shard of records, as a dataset with a custom layout.
 
     Args:
       directory: The new directory.
@@ -127,12 +122,8 @@ def made(
     types = {spec.name: spec.type for spec in features}
     with tf.io.TFRecordWriter(str(file)) as writer:
         for record in records:
-            stored = {}
-            for name, values in record.items():
-                field, kind = _LISTS[types[name]]
-                stored[name] = tf.train.Feature(**{field: getattr(tf.train, kind)(value=values)})
-            message = tf.train.Example(features=tf.train.Features(feature=stored))
-            writer.write(message.SerializeToString())
+            stored = {name: Feature(types[name], values) for name, values in record.items()}
+            writer.write(encode_example(stored))
     dataset = Dataset(
         name="made",
         layout="own",

@@ -54,9 +54,9 @@ def made_of(**splits: Sequence[int]) -> Dataset:
     return Dataset("made", "classification", (), plan, {}, shards, {}, {})
 
 
-def as_tfds(dataset: Dataset, expression: str) -> list[tuple[str, int]]:
-    """Returns (file, number) of each record that TFDS reads for an expression."""
-    infos = [
+def infos_of(dataset: Dataset) -> list[Any]:
+    """Returns TFDS's descriptions of the splits."""
+    return [
         tfds_splits.SplitInfo(
             name=name,
             shard_lengths=[shard.records for shard in shards],
@@ -67,8 +67,12 @@ def as_tfds(dataset: Dataset, expression: str) -> list[tuple[str, int]]:
         )
         for name, shards in dataset.splits.items()
     ]
+
+
+def as_tfds(dataset: Dataset, expression: str) -> list[tuple[str, int]]:
+    """Returns (file, number) of each record that TFDS reads for an expression."""
     found = []
-    for item in tfds_splits.SplitDict(infos)[expression].file_instructions:
+    for item in tfds_splits.SplitDict(infos_of(dataset))[expression].file_instructions:
         end = item.examples_in_shard if item.take == -1 else item.skip + item.take
         found += [(Path(item.filename).name, number) for number in range(item.skip, end)]
     return found
@@ -98,10 +102,7 @@ def test_slices_equal_those_of_tfds(train: list[int], test: list[int], data: st.
 
 def _ascending(dataset: Dataset, expression: str) -> bool:
     """Returns whether no slice ends before it begins; TFDS treats such slices inconsistently."""
-    infos = {
-        name: tfds_splits.SplitInfo(name=name, shard_lengths=[s.records for s in shards], num_bytes=0)
-        for name, shards in dataset.splits.items()
-    }
+    infos = {info.name: info for info in infos_of(dataset)}
     absolute = tfds_splits.AbstractSplit.from_spec(expression).to_absolute(infos)
     return all((item.from_ or 0) <= (item.to or infos[item.splitname].num_examples) for item in absolute)
 
