@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
+from helpers.trees import put_files
 
 from shardwright.core.concurrency import resources, thread_pool
 
@@ -16,28 +17,22 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
 
 
-def put(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
-
-
 @pytest.mark.parametrize(
     ("files", "cpus"),
     [
         ({}, 4),
-        ({"cpu.max": "max 100000\n"}, 4),
-        ({"cpu.max": "200000 100000\n"}, 2),
-        ({"cpu.max": "150000 100000\n"}, 2),
-        ({"cpu.max": "10000 100000\n"}, 1),
-        ({"cpu.max": "900000 100000\n"}, 4),
-        ({"cpu.max": "nonsense"}, 4),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
-        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu.max": b"max 100000\n"}, 4),
+        ({"cpu.max": b"200000 100000\n"}, 2),
+        ({"cpu.max": b"150000 100000\n"}, 2),
+        ({"cpu.max": b"10000 100000\n"}, 1),
+        ({"cpu.max": b"900000 100000\n"}, 4),
+        ({"cpu.max": b"nonsense"}, 4),
+        ({"cpu/cpu.cfs_quota_us": b"-1\n", "cpu/cpu.cfs_period_us": b"100000\n"}, 4),
+        ({"cpu/cpu.cfs_quota_us": b"300000\n", "cpu/cpu.cfs_period_us": b"100000\n"}, 3),
     ],
 )
-def test_a_containers_limit_of_processors_applies(tmp_path: Path, files: dict[str, str], cpus: int) -> None:
-    put(tmp_path, files)
+def test_a_containers_limit_of_processors_applies(tmp_path: Path, files: dict[str, bytes], cpus: int) -> None:
+    put_files(tmp_path, files)
     assert resources.usable_cpus(tmp_path) == cpus
 
 
@@ -66,17 +61,17 @@ def test_the_processes_of_a_machine_share_its_processors(
     ("files", "memory"),
     [
         ({}, 8_000_000_000),
-        ({"memory.max": "max\n"}, 8_000_000_000),
-        ({"memory.max": "2000000000\n"}, 2_000_000_000),
-        ({"memory.max": "9000000000\n"}, 8_000_000_000),
-        ({"memory.max": "nonsense"}, 8_000_000_000),
-        ({"memory/memory.limit_in_bytes": "3000000000\n"}, 3_000_000_000),
-        ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 8_000_000_000),
+        ({"memory.max": b"max\n"}, 8_000_000_000),
+        ({"memory.max": b"2000000000\n"}, 2_000_000_000),
+        ({"memory.max": b"9000000000\n"}, 8_000_000_000),
+        ({"memory.max": b"nonsense"}, 8_000_000_000),
+        ({"memory/memory.limit_in_bytes": b"3000000000\n"}, 3_000_000_000),
+        ({"memory/memory.limit_in_bytes": b"9223372036854771712\n"}, 8_000_000_000),
     ],
 )
-def test_a_containers_limit_of_memory_applies(tmp_path: Path, files: dict[str, str], memory: int) -> None:
+def test_a_containers_limit_of_memory_applies(tmp_path: Path, files: dict[str, bytes], memory: int) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:        7812500 kB\nMemFree:         100 kB\n")
-    put(tmp_path, files)
+    put_files(tmp_path, files)
     assert resources.usable_memory(tmp_path, tmp_path / "meminfo") == memory
     assert resources.usable_memory(tmp_path / "none", tmp_path / "none") == 4 * 10**9
 

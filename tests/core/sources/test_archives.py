@@ -14,6 +14,7 @@ from helpers.embedded import refs_of
 from helpers.hostile import outcomes, picture, refused, run
 from helpers.packing import PACKERS, by_key, list_refs, tar_of, tree_members, zip_of
 from helpers.repository import copy_photos
+from helpers.trees import put_files
 
 from shardwright.core import storage
 from shardwright.core.images.read import read_image
@@ -133,9 +134,7 @@ def test_members_that_are_not_images_are_filtered_and_unsafe_ones_are_written_no
     }
     packed = tar_of({k: v for k, v in members.items() if k != "empty/"})
     archives = {"a.zip": zip_of(members), "b.tar": packed, "c.tgz": PACKERS[".tar.gz"](packed)}
-    (tmp_path / "in").mkdir()
-    for name, data in archives.items():
-        (tmp_path / "in" / name).write_bytes(data)
+    put_files(tmp_path / "in", archives)
     convert(input=tmp_path / "in", output=tmp_path / "out", max_bad_fraction=1)
     assert not (tmp_path / "out" / "_work" / "spool").exists()
     assert outcomes(tmp_path / "out") == {
@@ -147,9 +146,7 @@ def test_members_that_are_not_images_are_filtered_and_unsafe_ones_are_written_no
 
 def test_classes_can_come_from_file_names_in_archives(tmp_path: Path) -> None:
     members = {f"{name}{i}.png": picture(i) for i, name in enumerate(("ant", "bee", "ant"))}
-    folder = tmp_path / "in" / "new!"
-    folder.mkdir(parents=True)
-    (folder / "a.zip").write_bytes(zip_of({**members, "7.png": picture(7)}))
+    folder = put_files(tmp_path / "in" / "new!", {"a.zip": zip_of({**members, "7.png": picture(7)})})
     for path in (folder / "a.zip", tmp_path / "in"):
         refs, _ = refs_of(path, tmp_path / "spool", label_regex=r"(?P<label>[a-z]+)\d+\.png")
         assert [ref.label for ref in refs] == ["ant", "bee", "ant", ""]
@@ -220,12 +217,6 @@ def test_wrong_archives_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture
     assert run(capfd, *command, tmp_path / "b.zip").code == 2
 
 
-def write(path: Path, members: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(tar_of(members))
-    return path
-
-
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_auto_detects_shards_and_class_folders(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
@@ -253,10 +244,8 @@ def test_auto_detects_shards_and_class_folders(tmp_path: Path, suffix: str) -> N
 def test_names_of_archives_give_splits(
     tmp_path: Path, names: tuple[str, ...], member: str, splits: list[str]
 ) -> None:
-    for name in names:
-        path = tmp_path / "in" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(tar_of({f"{member}.png": picture(1), f"{member}.cls": b"1"}))
+    archive = tar_of({f"{member}.png": picture(1), f"{member}.cls": b"1"})
+    put_files(tmp_path / "in", dict.fromkeys(names, archive))
     refs, _ = refs_of(tmp_path / "in", tmp_path / "spool")
     assert [(ref.key, ref.split) for ref in refs if ref.is_candidate] == [
         (f"{name}!{member}.png", split) for name, split in zip(names, splits, strict=True)
@@ -296,7 +285,7 @@ def test_several_files_of_a_sample_can_give_the_class(tmp_path: Path) -> None:
     for key, (name, value, _) in says.items():
         members[f"{key}.jpg"] = picture(1)
         members[f"{key}.{name}"] = value if isinstance(value, bytes) else json.dumps(value).encode()
-    write(tmp_path / "a.tar", members)
+    (tmp_path / "a.tar").write_bytes(tar_of(members))
     assert labels(tmp_path) == {f"{key}.jpg": expected for key, (_, _, expected) in says.items()}
     assert labels(tmp_path, label_separator="|")["j.jpg"] == (LABEL_SEPARATOR.join("xy"), "")
     assert refs_of(tmp_path / "a.tar", tmp_path / "spool")[1] == {"3": 3, "7": 7, "2": 2}
@@ -314,7 +303,7 @@ def test_everything_in_a_sample_is_counted(tmp_path: Path) -> None:
         "s3.jpg": picture(4),
         "s3.seg.png": picture(5),
     }
-    write(tmp_path / "a.tar", members)
+    (tmp_path / "a.tar").write_bytes(tar_of(members))
     assert labels(tmp_path) == {
         "s1.input.jpg": ("4", ""),
         "s1.target.png": ("4", ""),
@@ -342,8 +331,7 @@ def test_the_output_of_img2dataset_is_read(tmp_path: Path) -> None:
             f"{i:09d}.txt": f"photo {i}".encode(),
             f"{i:09d}.json": json.dumps(about).encode(),
         }
-    write(tmp_path / "in" / "00000.tar", members)
-    (tmp_path / "in" / "00000_stats.json").write_text("{}")
+    put_files(tmp_path / "in", {"00000.tar": tar_of(members), "00000_stats.json": b"{}"})
     settings = {"source": "webdataset", "unlabelled": "keep", "extra_columns": "width:int,status:string"}
     for column, labels in (("", [""] * 6), ("kind", [*"ababab"])):
         found, _ = refs_of(tmp_path / "in", tmp_path / "spool", label_column=column, **settings)

@@ -26,6 +26,7 @@ from helpers.packing import (
     tar_of,
     zip_of,
 )
+from helpers.trees import put_files
 
 from shardwright.core.sources.archives import files, members
 from shardwright.schemas.image_ref import NO_SPLIT
@@ -55,11 +56,9 @@ def test_the_bytes_show_the_kind_of_archive(tmp_path: Path) -> None:
 def test_archives_of_the_tar_program_are_read(tmp_path: Path, form: str, what: str) -> None:
     long = {"v7": "n" * 90, "ustar": "d" * 90 + "/" + "n" * 90}.get(form, "d" * 120 + "/" + "n" * 120)
     members = {"ant/1.png": picture(1), f"b/{long}.png": picture(2)}
-    for name, data in members.items():
-        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "in" / name).write_bytes(data)
-    folders = [what] if what == "." else sorted(path.name for path in (tmp_path / "in").iterdir())
-    command = ["tar", f"--format={form}", "-cf", tmp_path / "a.tar", "-C", tmp_path / "in", *folders]
+    root = put_files(tmp_path / "in", members)
+    folders = [what] if what == "." else sorted(path.name for path in root.iterdir())
+    command = ["tar", f"--format={form}", "-cf", tmp_path / "a.tar", "-C", root, *folders]
     subprocess.run(command, check=True)
     refs = by_key(list_refs(tmp_path / "a.tar"))
     assert all(ref.is_candidate for ref in refs.values())
@@ -253,15 +252,12 @@ def test_the_number_of_members_is_limited(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_other_files_are_not_archives(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "ok.zip").write_bytes(zip_of(PICTURES))
-    for name in ("a.zip", "b.tar", "c.tar.gz", "d.tar.zst"):
-        (tmp_path / "in" / name).write_bytes(b"no archive at all " * 100)
-    (tmp_path / "in" / "empty.tgz").write_bytes(b"")
+    others = ("a.zip", "b.tar", "c.tar.gz", "d.tar.zst")
+    files = dict.fromkeys(others, b"no archive at all " * 100)
+    put_files(tmp_path / "in", {**files, "ok.zip": zip_of(PICTURES), "empty.tgz": b""})
     found = by_key(list_refs(tmp_path / "in"))
     bad = {key: ref.reason for key, ref in found.items() if not ref.is_candidate}
-    none = dict.fromkeys(("a.zip", "b.tar", "c.tar.gz", "d.tar.zst"), "CORRUPT")
-    assert bad == {**none, "empty.tgz": "EMPTY_FILE"}
+    assert bad == {**dict.fromkeys(others, "CORRUPT"), "empty.tgz": "EMPTY_FILE"}
     assert {found[key].split for key in bad} == {NO_SPLIT}
 
 
