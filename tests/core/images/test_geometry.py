@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from helpers import pictures
 from helpers.examples import examples
-from helpers.pictures import file_of
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -87,7 +86,7 @@ def test_boxes_are_inside_and_the_reduction_keeps_twice_the_target(
 
 
 def test_a_line_that_would_cover_a_box_with_too_many_pixels_is_refused() -> None:
-    line = file_of(Image.new("L", (1, 60)), "PNG")
+    line = pictures.file_of(Image.new("L", (1, 60)), "PNG")
     options = {"resize": "30", "fit": "cover"}
     fault = pictures.fault(line, max_pixels=1000, **options)
     assert (fault.reason, fault.stage) == ("TOO_MANY_PIXELS", "transform")
@@ -178,9 +177,8 @@ def test_any_box_inside_the_picture_can_be_resampled(
     assert resized.getextrema() == (77, 77)
 
 
-def noise(width: int, height: int, seed: int, mode: str = "RGB") -> Image.Image:
-    shape = (height, width, 3) if mode == "RGB" else (height, width)
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
+def noise(width: int, height: int, seed: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +213,7 @@ def test_the_memory_is_freed_before_the_reservation(monkeypatch: pytest.MonkeyPa
         )
 
     image = convert_image(
-        file_of(noise(61, 47, 1), "JPEG"), "a.jpg", ConvertSettings(resize="113x127"), reserve
+        pictures.file_of(noise(61, 47, 1), "JPEG"), "a.jpg", ConvertSettings(resize="113x127"), reserve
     )
     assert left == [0]
     assert (image.width, image.height, image.channels) == (113, 127, 3)

@@ -119,13 +119,9 @@ def _channel(kind: list[Field], *rest: Field) -> list[Field]:
     return [*ONE_CHANNEL, NO, *kind, *EIGHT_BITS, (0, 2), *name, *rest]
 
 
-def _read(data: bytes) -> Header:
-    return read_header(data, DEFAULT_BOUNDS)
-
-
 def _fault(data: bytes) -> ImageFault:
     with pytest.raises(ImageFault) as fault:
-        _read(data)
+        read_header(data, DEFAULT_BOUNDS)
     return fault.value
 
 
@@ -163,7 +159,7 @@ PREVIEW_IN_PIXELS: list[Field] = [YES, NO, (1, 2), (200, 8), (1, 3)]
     ],
 )
 def test_headers_are_read(data: bytes, differences: dict[str, Any]) -> None:
-    assert _read(data) == replace(PLAIN, **differences)
+    assert read_header(data, DEFAULT_BOUNDS) == replace(PLAIN, **differences)
 
 
 @pytest.mark.parametrize(

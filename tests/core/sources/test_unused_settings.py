@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.repository import ROOT
 
 from shardwright.core.sources import image_files
 from shardwright.core.sources.source import all_sources
@@ -23,7 +23,6 @@ from shardwright.schemas.configuration.setting import Condition
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings
 from shardwright.schemas.plan import SplitsFrom
 
-ROOT = Path(__file__).parents[3]
 SPLITS = "train=0.8,test=0.2"
 
 

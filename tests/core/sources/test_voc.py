@@ -111,18 +111,13 @@ def test_two_folders_in_each_split_are_read(tmp_path: Path) -> None:
         listed(tmp_path)
 
 
-def put_masks(root: Path, photos: list[Photo]) -> None:
-    """Writes palette PNGs like VOC's."""
-    (root / "SegmentationClass").mkdir(parents=True)
-    for number, photo in enumerate(photos):
-        mask = Image.new("P", photo.size, number + 1)
-        mask.putpalette([i * 7 % 256 for i in range(768)])
-        mask.save((root / "SegmentationClass" / photo.name).with_suffix(".png"))
-
-
 def test_segmentation_masks_are_read(tmp_path: Path) -> None:
     photos = put_voc(tmp_path)
-    put_masks(tmp_path, photos[:3])
+    (tmp_path / "SegmentationClass").mkdir()
+    for number, photo in enumerate(photos[:3], 1):
+        mask = Image.new("P", photo.size, number)
+        mask.putpalette([i * 7 % 256 for i in range(768)])
+        mask.save((tmp_path / "SegmentationClass" / photo.name).with_suffix(".png"))
     found = listed(tmp_path, layout="segmentation")
     assert found.reasons() == {"JPEGImages/seagull.jpg": "not_listed"}
     put_list(tmp_path, "Segmentation", train=("eagle", "apple"), val=("house", "seagull"))
@@ -131,8 +126,8 @@ def test_segmentation_masks_are_read(tmp_path: Path) -> None:
     assert [found.refs[f"JPEGImages/{photo.name}"].split for photo in photos] == ["train"] * 2 + ["val"] * 2
     records = found.records()
     for number, photo in enumerate(photos[:3], 1):
-        mask = picture(records[f"JPEGImages/{photo.name}"], "image/segmentation/class/encoded")
-        assert (mask == number).all()
+        stored = picture(records[f"JPEGImages/{photo.name}"], "image/segmentation/class/encoded")
+        assert (stored == number).all()
 
 
 def test_segmentation_needs_masks(tmp_path: Path) -> None:
