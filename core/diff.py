@@ -18,6 +18,7 @@ from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import Change, Changes, Kind
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.ledger import Entry, OtherBuild, ShardHeader, load_ledger
 from shardwright.schemas.plan import ledger_file
@@ -103,10 +104,12 @@ def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Datase
 
 
 def _has_same_digests(old: Dataset, new: Dataset) -> bool:
-    """Returns whether the digests of an image can be compared.
+    """Returns whether the digests of an image can be compared, and say more than its length and its classes.
 
     They cover the ids of its classes, and the source's sha256 where copies were looked for.
     """
+    if not (new.record_layout.stores_annotations or new.spec(FeatureRole.EXTRA)):
+        return False
     same_search = old.plan.settings.get("dedupe") == new.plan.settings.get("dedupe")
     return same_search and old.classes.items() <= new.classes.items()
 
@@ -255,7 +258,9 @@ def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
     if old.source != new.source:
         differences.append((Kind.CHANGED, old.source, new.source))
     elif old.stored != new.stored or _has_other_record(old, new):
-        differences.append((Kind.RE_ENCODED, _stored(old), _stored(new)))
+        was, now = _stored(old), _stored(new)
+        more = ", other annotations or columns" if was == now else ""
+        differences.append((Kind.RE_ENCODED, was, now + more))
     if old.label != new.label:
         differences.append((Kind.RELABELLED, old.label, new.label))
         changes.relabels[old.label, new.label] += 1

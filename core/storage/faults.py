@@ -37,7 +37,7 @@ _ADVICE = {
     errno.EMFILE: "too many files are open; raise `ulimit -n`, then run again with --resume",
     errno.ENFILE: "the system has too many files open; run again with --resume later",
     errno.ENOENT: (
-        "No such file or directory; choose another place, or find out what removed it and run again with "
+        "no such file or directory; choose another place, or find out what removed it and run again with "
         "--resume"
     ),
     errno.EACCES: "permission denied; choose a place you may use or change its permissions",

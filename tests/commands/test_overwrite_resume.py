@@ -450,7 +450,7 @@ def test_a_run_that_lost_its_lease_writes_nothing_more(
 @pytest.mark.parametrize(
     ("function", "file", "message"),
     [
-        ("temporary_path", ".tfrecord", "No such file or directory; .* find out what removed it"),
+        ("temporary_path", ".tfrecord", "no such file or directory; .* find out what removed it"),
         ("write_bytes", "/dataset.json", "20990101T000000Z"),
         ("write_bytes", "/version.json", "20990101T000000Z"),
         pytest.param("write_bytes", "/labels.txt", "20990101T000000Z", marks=pytest.mark.slow),
