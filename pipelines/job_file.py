@@ -163,9 +163,7 @@ def read_job(
     document = _read(path)
     settings = settings_over(_settings(document, REBUILD_SETTINGS, given, variables), given)
     for name, why in NOT_FOR_REBUILDS.items():
-        if is_on(settings.pop(name, False)):
-            if name in given:
-                raise UsageError(f"--{name}: {why}; leave it out.")
+        if name not in given and is_on(settings.get(name, False)):
             raise document.wrong(f"{name}: {why}; take it out", name)
     if not settings.get("input") or not settings.get("output"):
         missing = "output" if settings.get("input") else "input"
@@ -194,9 +192,12 @@ def job_of(values: Mapping[str, Any]) -> JobFile:
       values: Settings by name, also those that only a rebuild has; None means that a setting is not given.
 
     Raises:
-      UsageError: A setting that only a rebuild has is wrong.
+      UsageError: A setting that only a rebuild has is wrong, or a rebuild does not accept a setting.
     """
     given = {name: value for name, value in values.items() if value is not None}
+    for name, why in NOT_FOR_REBUILDS.items():
+        if is_on(given.pop(name, False)):
+            raise UsageError(f"--{name}: {why}; leave it out.")
     own = {name: item.checked(given[name]) for name, item in _ONLY_OF_REBUILDS.items() if name in given}
     return JobFile(
         settings={name: value for name, value in given.items() if name not in own},

@@ -132,7 +132,7 @@ def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) ->
     assert job.settings == wanted
     assert (job.rules.keep, job.rules.verify_sources) == (2, True)
     assert job.lines["output"] == 2 and not {"input", "resize"} & set(job.lines)
-    assert job_of({"verify_sources": None, "resize": None}) == JobFile({})  # not given
+    assert job_of({"verify_sources": None, "resize": None, "resume": False}) == JobFile({})  # not given
     for wrong, says in (
         ({"keep": "-1"}, "^--keep -1: write the number of"),
         ({"resume": True}, "^--resume: a rebuild always continues an interrupted run; leave it out"),
