@@ -114,7 +114,8 @@ def inspect(
     description["records"], description["damages"] = _first_records(shards, schema, records)
     if contents is None and not schema.features and not any(r["features"] for r in description["records"]):
         problems = [damage["message"] for damage in description["damages"]]
-        problem = next(iter(problems), "no record has a feature")
+        nothing = "no record has a feature" if description["records"] else "they contain no records"
+        problem = next(iter(problems), nothing)
         raise UsageError(
             f"--dataset {description['dataset']} names no TFRecord files of tf.train.Example ({problem}); "
             "name a dataset directory or 'dir/*.tfrecord'."
