@@ -160,7 +160,7 @@ def own_temporary_folder() -> Iterator[None]:
     folder = base
     if threading.current_thread() is threading.main_thread() and RUN_FOLDER not in base:
         with contextlib.suppress(OSError):
-            if not os.path.isdir(_folder_in(base, os.getpid())):  # something cleans up there
+            if not os.path.isdir(_folder_in(base, os.getpid())):  # something cleaned up there
                 _folder_in.cache_clear()
             folder = _folder_in(base, os.getpid())
     before, variable = tempfile.tempdir, os.environ.get("TMPDIR")

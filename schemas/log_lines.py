@@ -1,4 +1,4 @@
-"""Lines of a log: as text or as JSON, and whole on stderr.
+"""Lines of a log: as text or as JSON, and whole on stderr. `Forgiving` is an output that nobody may read.
 
 Text is for people. JSON is for programs: one object on each line, with `time`, `level` and `message`.
 """

@@ -205,7 +205,7 @@ def parse_splits(text: str) -> dict[str, Fraction]:
         if name == NO_SPLIT:
             raise ValueError(f"{name!r} stands for images without a split; choose another name")
         try:
-            # An exponent may have eight digits; the exact number would not end.
+            # Fraction computes every digit of 1e-99999999, which takes very long.
             splits[name] = Fraction(share if "/" in share or 0 < float(share) <= 1 else 0)
         except (ValueError, ZeroDivisionError):
             raise ValueError(f"{share!r} is not a share for split {name!r}; write 0.8") from None

@@ -85,7 +85,7 @@ if [[ "$route" == container ]]; then
   # The image contains everything that workers need, so nothing is sent along.
   code=(--sdk_container_image="$IMAGE" --sdk_location=container)
 else
-  # Not a change of directory: the paths in SETTINGS are relative to the caller's.
+  # This changes no directory, because paths in SETTINGS are relative to that of the caller.
   code=(--setup_file="$(cd "$(dirname "$0")/../.." && pwd)/setup.py")
 fi
 labels=()
