@@ -10,18 +10,16 @@ from typing import Any
 import pytest
 from helpers.annotation_sets.coco import put_coco
 from helpers.depths import compared, findings_of
-from helpers.fewer_imports import late
 from helpers.manifests import write_csv
-from helpers.planting import written_lines
-from helpers.resealing import frame, read_shard
+from helpers.planting import rewrite, written_lines
+from helpers.resealing import frame, put, read_shard
+from helpers.tfrecords import features_of
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import OF_SOURCE, FindingCode
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
-
-tf = late("tensorflow")
 
 CLASSES = ("birds", "flowers")
 KINDS = [
@@ -56,21 +54,6 @@ def write_records(shard: Path, records: list[bytes]) -> None:
 
 def offset_of(records: list[bytes], number: int) -> int:
     return sum(len(data) + 16 for data in records[:number])
-
-
-def changed(data: bytes, **values: Any) -> bytes:
-    """Returns a record with other values, written by TensorFlow's own messages."""
-    example = tf.train.Example.FromString(data)
-    for name, value in values.items():
-        feature = example.features.feature[name.replace("__", "/")]
-        kind = feature.int64_list if isinstance(value, int) else feature.bytes_list
-        kind.value[:] = [value]
-    return example.SerializeToString(deterministic=True)
-
-
-def value_of(data: bytes, name: str) -> Any:
-    feature = tf.train.Example.FromString(data).features.feature[name]
-    return (feature.bytes_list.value or feature.int64_list.value)[0]
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +128,7 @@ def test_changes_in_the_source_are_reported(copy: Path, photos: Path, name: str,
         assert (finding.offset is None) == (finding.code is FindingCode.RECORD_MISSING)
         if name != "minimal" and finding.record is not None:
             record = read_shard(copy / name / finding.shard)[finding.record]
-            assert value_of(record, "image/filename").decode() == finding.key
+            assert features_of(record)["image/filename"][0].decode() == finding.key
             offset = offset_of(read_shard(copy / name / finding.shard), finding.record)
             assert finding.offset == offset
 
@@ -155,12 +138,12 @@ def test_swapped_pictures_are_reported(copy: Path) -> None:
     shard = next((copy / "minimal").glob("train-00000-*.tfrecord"))
     records = read_shard(shard)
     keys = [line["key"] for line in written_lines(copy / "minimal", shard.name)]
-    labels = [value_of(data, "label") for data in records]
+    labels = [features_of(data)["label"][0] for data in records]
     places = sorted((labels.index(0), labels.index(1)))  # in one class, it might only be another order
-    pictures = [value_of(records[number], "image") for number in places]
+    pictures = [features_of(records[number])["image"][0] for number in places]
     for number, picture in zip(places, reversed(pictures)):
-        records[number] = changed(records[number], image=picture)
-    write_records(shard, records)
+        rewrite(copy / "minimal", put("image", picture), number, shard.name)
+    records = read_shard(shard)
     found = compared(copy / "minimal", copy / "source")
     assert [(f.code, f.shard, f.record, f.offset, f.key) for f in found] == [
         (FindingCode.SOURCE_CHANGED, shard.name, number, offset_of(records, number), keys[number])
@@ -176,12 +159,11 @@ def test_changed_kept_bytes_are_reported(copy: Path) -> None:
     number = next(
         number
         for number, data in enumerate(records)
-        if ledger[value_of(data, "image/filename").decode()]["stored"] == "kept"
+        if ledger[features_of(data)["image/filename"][0].decode()]["stored"] == "kept"
     )
-    picture = bytearray(value_of(records[number], "image/encoded"))
+    picture = bytearray(features_of(records[number])["image/encoded"][0])
     picture[-20] ^= 1
-    records[number] = changed(records[number], image__encoded=bytes(picture))
-    write_records(shard, records)
+    rewrite(copy / "kept", put("image/encoded", bytes(picture)), number, shard.name)
     for mode in ("full", "fast"):
         found = compared(copy / "kept", copy / "source", mode=mode)
         assert [(f.code, f.record, f.offset) for f in found] == [

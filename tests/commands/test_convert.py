@@ -18,6 +18,7 @@ from helpers.hostile import Done, check_books, document, make_tree, run, sentenc
 from helpers.listing import listed
 from helpers.records import by_key, value
 from helpers.repository import PHOTOS, SETTINGS
+from helpers.trees import put_files
 from PIL import Image, ImageOps
 
 from shardwright.core.concurrency import converters
@@ -230,9 +231,7 @@ def test_copies_are_left_out_whatever_objects_they_have(tmp_path: Path) -> None:
 def bad_run(capfd: Capture, tmp_path: Path, bad: int, *options: object) -> Done:
     """Converts ten images, some of which are bad; the output is named with a slash at its end."""
     tree = make_tree(tmp_path / "in", images=10 - bad)
-    (tree / "ant").mkdir(parents=True, exist_ok=True)
-    for i in range(bad):
-        (tree / "ant" / f"bad{i}.png").write_bytes(b"no image %d" % i)
+    put_files(tree, {f"ant/bad{i}.png": b"no image %d" % i for i in range(bad)})
     return run(capfd, "convert", tree, f"{tmp_path}/out/", "--shards=3", "--verify=none", *options)
 
 

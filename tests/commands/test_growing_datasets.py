@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from helpers.depths import compared, findings_of
-from helpers.fewer_imports import late
 from helpers.from_nothing import begin
-from helpers.hostile import picture, shard_hashes
+from helpers.hostile import picture
+from helpers.records import by_key, value
 from helpers.trees import put_files
 from PIL import Image
 
@@ -26,8 +26,6 @@ from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.ledger import load_ledger
 
-tf = late("tensorflow")
-
 #: The classes of each build: the second lacks one and has new ones in several places.
 BUILDS = (
     {"dog": 2, "cat": 1, "10": 1},
@@ -35,16 +33,6 @@ BUILDS = (
     {"cat": 2, "ant": 1, "cow/calf": 1, "9": 1},
 )
 FINAL = ("10", "cat", "dog", "ant", "bee", "zebra", "9", "cow/calf")
-
-
-def ids_in_records(dataset: Path) -> dict[str, set[tuple[int, ...]]]:
-    """Returns class names (joined by +) -> their ids, read with TensorFlow."""
-    found: dict[str, set[tuple[int, ...]]] = {}
-    for record in tf.data.TFRecordDataset([str(dataset / file) for file in shard_hashes(dataset)]):
-        features = tf.train.Example.FromString(record.numpy()).features.feature
-        names = b"+".join(features["image/class/text"].bytes_list.value).decode()
-        found.setdefault(names, set()).add(tuple(features["image/class/label"].int64_list.value))
-    return found
 
 
 def put_pictures(root: Path, counts: Mapping[str, int]) -> Path:
@@ -76,7 +64,10 @@ def test_ids_stay_the_same_over_three_builds(chain: Path) -> None:
         assert (output / "labels.txt").read_text() == "".join(
             f"{i}:{name}\n" for i, name in enumerate(labels)
         )
-        assert ids_in_records(output) == {name: {(labels.index(name),)} for name in BUILDS[number]}
+        found = by_key(output).values()
+        assert {(value(item, "image/class/text"), value(item, "image/class/label")) for item in found} == {
+            (name, labels.index(name)) for name in BUILDS[number]
+        }
 
 
 def test_class_names_may_agree_with_the_plan(chain: Path, tmp_path: Path) -> None:

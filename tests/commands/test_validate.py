@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 from helpers.depths import DEPTHS, findings_of
-from helpers.fewer_imports import late
 from helpers.hostile import (
     at_call,
     leftovers,
@@ -32,6 +31,7 @@ from helpers.mutations import MUTATIONS, Mutation
 from helpers.planting import SHARD, rewrite
 from helpers.repository import ROOT
 from helpers.resealing import put
+from helpers.tfrecords import SUFFIX, write
 from helpers.timeless import without_times
 from helpers.trees import put_files
 from PIL import Image, ImageOps
@@ -49,42 +49,27 @@ from shardwright.schemas.codes import NOTES
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.findings import Finding, ValidationReport
 
-tf = late("tensorflow")
-
 
 def test_files_that_no_reader_takes_for_a_shard_are_left_alone(copied: Path) -> None:
     own = (f"._{SHARD}", f"_work/{SHARD}", f"another/{SHARD}")
-    for name in (*own, "another/dataset.json", "notes.tfrecord"):
-        (copied / name).parent.mkdir(exist_ok=True)
-        (copied / name).write_bytes(b"")
+    put_files(copied, dict.fromkeys((*own, "another/dataset.json", "notes.tfrecord"), b""))
     assert not findings_of(copied)
 
 
-def foreign_example(image: bytes, label: int) -> bytes:
-    feature = {
-        "image_raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    }
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
-
-
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_foreign_files_validate_with_features_inferred(
     tmp_path: Path, photos: Path, compression: str, capsys: Capture
 ) -> None:
-    suffix = ".gz" if compression else ""
+    suffix = SUFFIX[compression]
     images = [path.read_bytes() for path in sorted(photos.rglob("*.jpg"))]
-    options = tf.io.TFRecordOptions(compression_type=compression)
+    records = [{"image_raw": image, "label": number} for number, image in enumerate(images[:5])]
     for i in range(2):
-        with tf.io.TFRecordWriter(str(tmp_path / f"part {i}.tfrecord{suffix}"), options) as writer:
-            for j, image in enumerate(images[:5]):
-                writer.write(foreign_example(image, j))
+        write(tmp_path / f"part {i}.tfrecord{suffix}", records, compression)
     pattern = str(tmp_path / f"*.tfrecord{suffix}")
     assert main(["validate", "--dataset", pattern]) == 0
-    with tf.io.TFRecordWriter(str(tmp_path / f"part 2.tfrecord{suffix}"), options) as writer:
-        writer.write(foreign_example(images[0][: len(images[0]) // 2], 0))
-        writer.write(tf.train.Example().SerializeToString())
+    half = {"image_raw": images[0][: len(images[0]) // 2], "label": 0}
+    write(tmp_path / f"part 2.tfrecord{suffix}", [half, b""], compression)
     assert main(["validate", "--dataset", pattern]) == 1
     printed = capsys.readouterr().out
     assert "UNDECODABLE" in printed and "MISSING_FEATURE" in printed
