@@ -101,14 +101,8 @@ def shard(number: int) -> str:
     return f"train-{number:05d}-of-00004"
 
 
-def files_beside_the_shards(output: Path) -> set[str]:
-    """The sidecars, samples and indexes of a dataset."""
-    files = {path.name for path in output.iterdir() if path.name in SIDECARS}
-    return files | {f"{path.parent.name}/{path.name}" for path in output.glob("_[ci]*/*")}
-
-
 def hashes_beside_the_shards(output: Path) -> dict[str, str]:
-    """The checksums of these files in dataset.json, which must be true."""
+    """The checksums of the files beside the shards in dataset.json, which must be true."""
     digests: dict[str, str] = document(output)["sidecars"]
     assert digests == {name: hashlib.sha256((output / name).read_bytes()).hexdigest() for name in digests}
     return digests
@@ -193,10 +187,9 @@ def test_overwrite_replaces_all_files_of_an_unfinished_output_and_keeps_a_symbol
     assert run(capfd, *argv).code == 0
     assert link.is_symlink() and [path.name for path in link.parent.iterdir()] == ["out"]
     assert document(made)["ledger"]["written"] == 23 and len(list(made.glob("*.tfrecord.zlib"))) == 2
-    assert (
-        files_beside_the_shards(made) == set(document(made)["sidecars"])
-        and not (made / "features.json").exists()
-    )
+    beside = {path.name for path in made.iterdir() if path.name in SIDECARS}
+    beside |= {f"{path.parent.name}/{path.name}" for path in made.glob("_[ci]*/*")}
+    assert beside == set(document(made)["sidecars"]) and not (made / "features.json").exists()
     assert document(made)["name"] == "out" and not findings_of(made)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "links", "out"]
 

@@ -13,12 +13,11 @@ import pytest
 from helpers.annotation_sets.coco import put_coco, save
 from helpers.depths import findings_at
 from helpers.manifests import write_jsonl
-from helpers.mutations import added, appended, in_json, removed
+from helpers.mutations import added, appended, every, in_json, removed, set_at
 from helpers.pictures import file_of
 from helpers.planting import edit_record, write_ledger, write_shard, written_lines
 from helpers.resealing import (
     Edit,
-    Features,
     put,
     read_document,
     read_ledger,
@@ -31,17 +30,13 @@ from helpers.resealing import write_ledger as write_whole_ledger
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.codes import QUALITY, FindingCode
+from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode
 from shardwright.schemas.example import FeatureType
 
 #: Codes with tests in the modules of the pipelines that report them: code -> test modules.
 #: A module must contain the code.
 ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
-    FindingCode.SOURCE_MISSING: ("commands/test_against.py",),
-    FindingCode.RECORD_MISSING: ("commands/test_against.py",),
-    FindingCode.SOURCE_CHANGED: ("commands/test_against.py",),
-    FindingCode.SOURCE_LABEL: ("commands/test_against.py",),
-    FindingCode.KEPT_BYTES: ("commands/test_against.py",),
+    **dict.fromkeys(OF_SOURCE, ("commands/test_against.py",)),
     FindingCode.SHARD_REPAIRED: ("commands/test_tidying.py",),
     FindingCode.EXPECTATION: ("commands/test_gates.py",),
     FindingCode.PRIVATE_METADATA: ("commands/test_gates.py",),
@@ -150,10 +145,6 @@ def checksum(dataset: Path) -> None:
     in_document(lambda it: it["splits"]["validation"]["shards"][0].update(sha256="0" * 64))(dataset)
 
 
-def add_field(document: Any) -> None:
-    document["license"] = "none"
-
-
 def other_label(dataset: Path) -> None:
     lines = written_lines(dataset, TRAIN2)
     lines[4]["label"] = "elsewhere"
@@ -175,11 +166,6 @@ def drop_objects(dataset: Path) -> None:
 
 def png(width: int, height: int, value: int) -> bytes:
     return file_of(Image.new("L", (width, height), value), "PNG")
-
-
-def all_dogs(features: Features) -> None:
-    put("image/object/class/label", 2, 2)(features)
-    put("image/object/class/text", b"dog", b"dog")(features)
 
 
 FIRST, MORE = "train-00000-of-00001.tfrecord", "train-00000-of-00004.tfrecord"
@@ -212,7 +198,8 @@ PLANTS = [
     in_file("LEDGER_MISMATCH", TRAIN2, removed("_shards/train-00002-of-00003.jsonl.gz").change, 2),
     in_file("LEDGER_MISMATCH", TEST, added("_shards/test-00000-of-00001.jsonl.gz", b"?").change, 2),
     in_file("SIDECAR_MISMATCH", "labels.txt", appended("labels.txt").change, 2),
-    in_file("DATASET_MISMATCH", "dataset.json", in_json("dataset.json", "", add_field).change, 5),
+    in_file("DATASET_MISMATCH", "dataset.json",
+            in_json("dataset.json", "", set_at("license", "none")).change, 5),
     in_file("QUARANTINE_MISMATCH", "quarantine.jsonl", appended("quarantine.jsonl").change, 5),
     in_file("REPORT_MISMATCH", "run.json", appended("run.json", b"0 1\n").change, 5),
     in_file("RECORD_ORDER", TRAIN1, other_order, 3, 1),
@@ -235,7 +222,8 @@ PLANTS = [
     edited("MASK_MISMATCH", OBJECTS, FIRST, 6, put("image/object/mask", png(8, 6, 1), png(6, 8, 1))),
     edited("MASK_MISMATCH", OBJECTS, FIRST, 7, put("image/object/mask", png(8, 6, 1), png(8, 6, 2))),
     edited("UNDECODABLE", OBJECTS, FIRST, 8, put("image/object/mask", png(8, 6, 1), b"no mask")),
-    edited("LEDGER_MISMATCH", OBJECTS, FIRST, 9, all_dogs),
+    edited("LEDGER_MISMATCH", OBJECTS, FIRST, 9, every(
+        put("image/object/class/label", 2, 2), put("image/object/class/text", b"dog", b"dog"))),
     Plant(FindingCode.OBJECTS_DROPPED, OBJECTS, 1, drop_objects, (FIRST, 0)),
     edited("KEYPOINT_RANGE", OBJECTS, FIRST, 10, put("image/object/keypoint/x", 0.5, 1.5)),
 ]  # fmt: skip

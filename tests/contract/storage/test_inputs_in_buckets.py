@@ -13,6 +13,7 @@ from helpers.storage.buckets import Bucket
 from helpers.storage.imitation import Imitation
 from helpers.storage.proxy import Fault, Proxy
 from helpers.storage.scripted import Request, Response
+from helpers.trees import put_files
 
 from shardwright.core import storage
 from shardwright.core.images.read import read_image
@@ -77,17 +78,9 @@ def test_large_members_are_skipped_when_headers_are_read(bucket: Bucket, proxy: 
 FOLDERS = 10
 
 
-def _put(bucket: Bucket, root: Path, names: list[str]) -> None:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(b"x")
-    bucket.put_tree(root, "in/")
-
-
-def test_class_folders_are_listed_once_and_at_the_same_time(
-    bucket: Bucket, proxy: Proxy, tmp_path: Path
-) -> None:
-    _put(bucket, tmp_path, [f"{name}/{number}.jpg" for name in range(FOLDERS) for number in range(3)])
+def test_class_folders_are_listed_once_and_at_the_same_time(bucket: Bucket, proxy: Proxy) -> None:
+    for number in range(3 * FOLDERS):
+        bucket.put(f"in/{number % FOLDERS}/{number}.jpg", b"x")
 
     def slow(request: object) -> Fault | None:
         return Fault("delay", 0.1) if request.kind == "list" else None
@@ -105,7 +98,7 @@ def test_a_look_at_a_bucket_finds_what_a_look_at_a_disk_finds(
     bucket: Bucket, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: int
 ) -> None:
     names = ["a.json", "b/1.jpg", "b/c/2.jpg", "d.jpg", "e.jpg", "f.csv", "g/3.jpg", "h/i/4.jpg"]
-    _put(bucket, tmp_path, names)
+    bucket.put_tree(put_files(tmp_path, dict.fromkeys(names, b"x")), "in/")
     monkeypatch.setattr(input_probe, "LISTED", listed)
     disk, remote = look_at(tmp_path), InputProbe(f"{bucket.url}/in", is_file=False)
     with proxy.watch(lambda _: None, page_size=2):

@@ -15,6 +15,7 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.hostile import run, sentence_of
+from helpers.repository import put_script
 from helpers.storage.imitation import Imitation
 from helpers.storage.scripted import Request, Response
 from helpers.trees import put_files
@@ -186,7 +187,6 @@ def test_options_go_before_the_environment(serve: Imitation, monkeypatch: pytest
 
 
 PRINTED = {"Version": 1, "AccessKeyId": "A%", "SecretAccessKey": "s", "SessionToken": "t"}
-PROGRAM = "#!/bin/sh\necho called >> {log}\ncat {printed}\n"
 
 
 @pytest.mark.parametrize("kind", ["keys", "credential_process", "sso", "role"])
@@ -196,8 +196,7 @@ def test_credentials_come_from_a_profile(
     """Amazon's command line, or the program of the profile, prints credentials that live for a while."""
     log, printed, program = tmp_path / "log", tmp_path / "printed", tmp_path / "aws"
     printed.write_text(json.dumps({**PRINTED, "Expiration": "2099-01-01T00:00:00Z"}))
-    program.write_text(PROGRAM.format(log=log, printed=printed))
-    program.chmod(0o755)
+    put_script(program, f"echo called >> {log}\ncat {printed}\n")
     lines = {
         "keys": "aws_access_key_id = A%\naws_secret_access_key = s\n",
         "credential_process": f"credential_process = {program} --with 'a space'\n",
