@@ -18,6 +18,7 @@ import pytest
 from helpers.cloud import BUCKET, storage_emulator
 from helpers.depths import findings_of
 from helpers.hostile import at_call, make_tree, run_forked, signal_self, start, wait
+from helpers.packing import tree_members
 from helpers.repository import PHOTOS
 from helpers.trees import put_files
 from PIL import Image
@@ -134,13 +135,6 @@ def _latest(folder: Path) -> str:
     return found[0].version
 
 
-def _everything(folder: Path) -> dict[str, bytes]:
-    """Returns all files of an output."""
-    output = folder / "out"
-    return {path.relative_to(output).as_posix(): path.read_bytes()
-            for path in sorted(output.rglob("*")) if path.is_file()}  # fmt: skip
-
-
 def _outcome(folder: Path) -> Path:
     """Returns the outcome file of the last run."""
     return folder / "out" / outcome_file(GIVEN["BeginRebuild"][0])
@@ -201,14 +195,14 @@ def test_repeated_steps_change_nothing(folder: Path) -> None:
 def _run_steps_again(folder: Path, given: dict[str, tuple[Any, ...]]) -> None:
     """Runs each step of a rebuild again, which changes nothing."""
     GIVEN.update(given)
-    before = _everything(folder)
+    before = tree_members(folder / "out")
     for step in STEPS:
         assert _again(step) == ""
-        assert _everything(folder) == before, step
+        assert tree_members(folder / "out") == before, step
 
 
 def test_a_shard_that_is_written_again_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, old = _WriteShard.process, _everything(folder)
+    real, old = _WriteShard.process, tree_members(folder / "out")
 
     def process(self: Any, *arguments: Any) -> Iterator[Any]:
         for _ in range(2):  # the engine lost the result of the first run
@@ -222,7 +216,7 @@ def test_a_shard_that_is_written_again_is_the_same(folder: Path, monkeypatch: py
     made = _rebuild(folder)
     assert made.outcome["work"]["reused_shards"] == 4  # its own shards are among them
     _check(folder, made.version, 2)
-    now = _everything(folder)  # shards of both versions are hard links on this disk
+    now = tree_members(folder / "out")  # shards of both versions are hard links on this disk
     changing = ("index.html", "latest.json", "metrics.prom", "_work/input.json")
     assert {name: now[name] for name in old if name not in changing} == {
         name: data for name, data in old.items() if name not in changing
@@ -234,10 +228,10 @@ def test_an_abandoned_worker_disturbs_neither_the_next_rebuild_nor_a_rollback(fo
     _outcome(folder).unlink()  # as if it had died before the end
     lease = folder / "out" / LEASE_JSON
     lease.write_text(Lease("next", "20990101T000000Z", renewed=time.time()).dumps())
-    before = _everything(folder)
+    before = tree_members(folder / "out")
     for step in STEPS:
         message = _again(step)
-        after = _everything(folder)
+        after = tree_members(folder / "out")
         changed = {name for name in before if before[name] != after.get(name)}
         assert changed <= {"index.html", "metrics.prom"}, step
         assert step != "BeginRebuild" or "is running" in message
