@@ -108,7 +108,8 @@ def _has_same_digests(old: Dataset, new: Dataset) -> bool:
 
     They cover the ids of its classes, and the source's sha256 where copies were looked for.
     """
-    if not (new.record_layout.stores_annotations or new.spec(FeatureRole.EXTRA)):
+    roles = [spec.fill for spec in new.features if spec.fill is not None]
+    if not any(role.needs or role is FeatureRole.EXTRA for role in roles):
         return False
     same_search = old.plan.settings.get("dedupe") == new.plan.settings.get("dedupe")
     return same_search and old.classes.items() <= new.classes.items()

@@ -116,6 +116,16 @@ def test_equal_datasets_are_identical_and_no_ledger_is_read(
     assert not any(found.drift.changes.total(kind) for kind in Kind)
 
 
+def test_a_dataset_that_does_not_name_its_layout_is_compared(
+    sound_dataset: Path, edited: Path, result: DiffResult, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(edited, tmp_path / "copy")) / "dataset.json"
+    document = json.loads(copy.read_text())
+    del document["plan"]["settings"]["layout"]
+    copy.write_text(json.dumps(document))
+    assert diff(str(sound_dataset), str(copy.parent)).drift.changes == result.drift.changes
+
+
 def test_statistics_and_findings_are_compared(
     sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture
 ) -> None:
