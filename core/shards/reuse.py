@@ -309,6 +309,8 @@ class PreviousRecords:
         Args:
           refs: References of the shard, or a part of them, each with its digest.
         """
+        if not self.build.shards:
+            return {}
         missing = {ref.key: (ref, digest) for ref, digest in refs if ref.is_candidate}
         records: dict[str, ReusableRecord] = {}
         place, few = self.plan.place, len(self.plan.refs) < NEVER_EMPTY
