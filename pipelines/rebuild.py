@@ -372,10 +372,11 @@ def _clean_up(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.add_argument("places", nargs="*", metavar="JOB", help="the same as --job JOB")
-    cli_options.add_settings(parser)
-    for action in parser._actions:
-        if action.dest in NOT_FOR_REBUILDS:  # refused, with the reason
-            action.help = argparse.SUPPRESS
+    cli_options.add_settings(parser, leave_out=NOT_FOR_REBUILDS)
+    for name in NOT_FOR_REBUILDS:  # refused, with the reason
+        parser.add_argument(
+            f"--{name}", nargs="?", const=True, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
     group = parser.add_argument_group("rebuild")
     for item in settings_of(RebuildSettings).values():
         cli_options.add_setting(group, item)

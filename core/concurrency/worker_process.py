@@ -279,8 +279,9 @@ def serve(connection: int, board: int) -> None:
       connection: Descriptor of a socket to the parent.
       board: Descriptor of the file of the `Board`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # programs that a function starts may use it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
+    # It was blocked until here, and would stay so in programs that a function starts.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = Channel(socket.socket(fileno=connection))
     # A function must not fail because nobody reads what it prints any more. Either stream may be closed.
     sys.stdout, sys.stderr = (stream and Forgiving(stream) for stream in (sys.stdout, sys.stderr))
