@@ -224,8 +224,9 @@ def folder(tmp_path: Path) -> Path:
 
 def plan_of(folder: Path, carried: Plan | None = None, count: int = 100, **settings: Any) -> Plan:
     """Returns the plan for the first files of a folder."""
-    files = [(str(path), path.stat().st_size) for path in sorted(folder.glob("*/*"))[:count]]
-    refs = [ImageRef(path, path, "c", size=size) for path, size in files]
+    files = sorted(folder.glob("*/*"))[:count]
+    # Splits follow from the keys, so these do not contain the folder of the test.
+    refs = [ImageRef(path.name, str(path), "c", size=path.stat().st_size) for path in files]
     request = ConversionRequest(ConvertSettings(input=(str(folder),), **settings), carried=carried)
     return forecast.make_forecast(request, summarize(request.settings, 1, 1, refs)).plan
 
