@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import apache_beam as beam
@@ -64,10 +66,50 @@ def merge_all(empty: Callable[[], Mergeable]) -> Callable[[Iterable[Mergeable]],
     return merged
 
 
-def in_global_window(value: object) -> WindowedValue:
-    """Returns a value in the form that `finish_bundle` must yield."""
+def in_global_window(value: object) -> Any:
+    """Returns an output in the form that `finish_bundle` must yield."""
+    if isinstance(value, beam.pvalue.TaggedOutput):
+        return beam.pvalue.TaggedOutput(value.tag, in_global_window(value.value))
     window = GlobalWindow()
     return WindowedValue(value, window.max_timestamp(), (window,))
+
+
+class InThreads(beam.DoFn):
+    """Works on several elements at once, in threads of its own, and yields the outputs in order.
+
+    `process` passes the work on an element to `submit`.
+    """
+
+    def start_threads(self, count: int) -> None:
+        """Starts the threads; `setup` calls this."""
+        self._threads = count
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix="shardwright-element")
+
+    def teardown(self) -> None:
+        """Ends the threads."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        """Starts without work."""
+        self._work: deque[Future[Any]] = deque()
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        """Passes a function and its arguments to a thread; yields the outputs of an earlier element, if any.
+
+        If all threads are busy, it waits for that element.
+        """
+        self._work.append(self._executor.submit(function, *args))
+        if len(self._work) > self._threads:
+            yield from self.outputs(self._work.popleft().result())
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Yields the outputs that are left."""
+        while self._work:
+            yield from map(in_global_window, self.outputs(self._work.popleft().result()))
+
+    def outputs(self, result: Any) -> Iterable[Any]:
+        """Returns the outputs for a result. The bundle's thread calls it, which alone may count metrics."""
+        return result  # type: ignore[no-any-return]
 
 
 class SumOfBundle(beam.DoFn, Generic[Sum]):

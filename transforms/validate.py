@@ -10,6 +10,7 @@ import apache_beam as beam
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.concurrency.resources import worker_threads
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.validation.duplicates import (
@@ -42,7 +43,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
-from shardwright.transforms.building_blocks import composite, merge_all
+from shardwright.transforms.building_blocks import InThreads, composite, merge_all
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _FINGERPRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
@@ -70,21 +71,37 @@ def _totals_of(task: ShardTask) -> ShardTotals:
     return ShardTotals(1, records=task.expected.records)
 
 
-def _check_shard(
-    task: ShardTask,
-    schema: RecordSchema,
-    totals: ShardTotals | None,
-    depth: CheckDepth,
-    stores: bool,
-    hold: HeldLease | None,
-    summaries: bool,
+class _CheckShard(InThreads):
+    """Checks shards, as `ValidateShards` says."""
+
+    def __init__(self, depth: CheckDepth, stores: bool, hold: HeldLease | None, summaries: bool) -> None:
+        self._depth = depth
+        self._stores = stores
+        self._hold = hold
+        self._summaries = summaries
+
+    def setup(self) -> None:
+        # If images are decoded, those of one shard keep all converters busy.
+        self.start_threads(1 if self._depth >= CheckDepth.FULL else worker_threads())
+
+    def process(self, task: ShardTask, schema: RecordSchema, totals: ShardTotals | None) -> Iterator[Any]:
+        if self._hold is not None:
+            self._hold.renew()
+        yield from self.submit(self._check, task, schema, totals)
+
+    def _check(self, task: ShardTask, schema: RecordSchema, totals: ShardTotals | None) -> list[Any]:
+        depth = self._depth
+        if self._stores and depth >= CheckDepth.FAST:
+            check = check_and_store(task, schema, depth, self._hold)
+        else:
+            check = sum_up(check_shard(task, schema, depth), depth)
+        return [*_outputs_of(check, totals, depth, self._summaries)]
+
+
+def _outputs_of(
+    check: ShardCheck, totals: ShardTotals | None, depth: CheckDepth, summaries: bool
 ) -> Iterator[Any]:
-    if hold is not None:
-        hold.renew()
-    if stores and depth >= CheckDepth.FAST:
-        check = check_and_store(task, schema, depth, hold)
-    else:
-        check = sum_up(check_shard(task, schema, depth), depth)
+    """Yields the outputs of the step for a shard."""
     if totals is not None:
         for bucket in bucket_rows(_rows(check, depth), totals.buckets_of_rows):
             yield beam.pvalue.TaggedOutput(_ROWS, bucket)
@@ -210,7 +227,7 @@ def ValidateShards(
             | "CountShards" >> beam.CombineGlobally(merge_all(ShardTotals)).as_singleton_view()
         )  # ShardTotals
         tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
-    check = beam.FlatMap(_check_shard, one_schema, totals, depth, stores, hold, summaries).with_output_types(
+    check = beam.ParDo(_CheckShard(depth, stores, hold, summaries), one_schema, totals).with_output_types(
         ShardCheck
     )
     checked = tasks | "CheckShard" >> check.with_outputs(*_TAGS, main="checks")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.metrics import Metrics
-from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.core.concurrency.resources import usable_cpus
 from shardwright.core.lease import HeldLease
@@ -23,7 +20,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast
-from shardwright.transforms.building_blocks import in_global_window
+from shardwright.transforms.building_blocks import InThreads
 from shardwright.transforms.runner_features import uses_resource_hints
 
 _COMPRESSION_TYPES = {
@@ -84,7 +81,7 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         return shards | "WriteShard" >> write  # ShardResult
 
 
-class _WriteShard(beam.DoFn):
+class _WriteShard(InThreads):
     """Writes one shard and its ledger."""
 
     def __init__(self, writer: ShardWriter, versions: Mapping[str, str]) -> None:
@@ -94,14 +91,7 @@ class _WriteShard(beam.DoFn):
     def setup(self) -> None:
         check_codecs(self._versions, self._writer.settings.map)
         # While one shard is hashed, moved and recorded, the images of the next one are converted already.
-        self._at_once = max(_SHARDS_AT_ONCE, min(usable_cpus(), _MAX_SHARDS_AT_ONCE))
-        self._executor = ThreadPoolExecutor(self._at_once, thread_name_prefix="shardwright-shard")
-
-    def teardown(self) -> None:
-        self._executor.shutdown(wait=True, cancel_futures=True)
-
-    def start_bundle(self) -> None:
-        self._shards: deque[Future[tuple[ShardResult, ShardWork]]] = deque()
+        self.start_threads(max(_SHARDS_AT_ONCE, min(usable_cpus(), _MAX_SHARDS_AT_ONCE)))
 
     def process(
         self,
@@ -113,23 +103,15 @@ class _WriteShard(beam.DoFn):
         if hold is not None:
             hold.renew()  # once per shard, because no other process may be there to do it
         plan = plan_shard(planned, forecast, self._writer.settings, self._versions)
-        self._shards.append(self._executor.submit(self._writer.write, plan, reusable, hold))
-        if len(self._shards) > self._at_once:
-            yield self._next_result()
+        yield from self.submit(self._writer.write, plan, reusable, hold)
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        while self._shards:
-            yield in_global_window(self._next_result())
-
-    def _next_result(self) -> ShardResult:
-        """Waits for the oldest shard, and returns its result."""
-        result, work = self._shards.popleft().result()
-        _count(result, work)  # Beam accepts metrics only from the bundle's thread
-        return result
+    def outputs(self, result: tuple[ShardResult, ShardWork]) -> Iterator[ShardResult]:
+        _count(*result)
+        yield result[0]
 
 
 def _count(result: ShardResult, work: ShardWork) -> None:
-    """Adds a shard to the metrics of the job; Beam accepts them only from the bundle's thread."""
+    """Adds a shard to the metrics of the job."""
     counter = partial(Metrics.counter, METRICS_NAMESPACE)
     distribution = partial(Metrics.distribution, METRICS_NAMESPACE)
     header = result.header

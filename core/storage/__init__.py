@@ -382,7 +382,7 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
             yield file
         return
     state = state_of(path)
-    with tempfile.TemporaryFile() as copy:
+    with tempfile.NamedTemporaryFile() as copy:  # another process may open it by its name
         _run("read", path, lambda store: _copy_to(copy, state, store))
         copy.seek(0)
         yield copy

@@ -166,6 +166,22 @@ class ShardCheck:
 SoundRecords = Mapping[Digest, Picture | None]
 
 
+class _OpenedShard(NamedTuple):
+    """A shard with its other files, as a worker process gets it.
+
+    Attributes:
+      task: The shard.
+      path: Path of the shard, or of a copy, on this machine.
+      ledger_data: Contents of its ledger. None if it has none, or it is not compared.
+      index_data: Contents of its index. None if it has none.
+    """
+
+    task: ShardTask
+    path: str
+    ledger_data: bytes | None
+    index_data: bytes | None
+
+
 def check_shard(
     task: ShardTask,
     schema: RecordSchema,
@@ -174,6 +190,8 @@ def check_shard(
 ) -> ShardCheck:
     """Checks a shard.
 
+    A converter checks the whole shard, or, if images are decoded, each record of it.
+
     Args:
       task: The shard.
       schema: Record schema of the dataset.
@@ -181,47 +199,70 @@ def check_shard(
       sound: Records that the same check found sound, whose images need not be decoded again. If given, even
         empty, digests of the records are computed.
     """
+    try:
+        with storage.open_local(task.path) as file:
+            has_ledger = depth >= CheckDepth.FAST and task.ledger_path and task.expected is not None
+            opened = _OpenedShard(
+                task,
+                os.path.abspath(file.name),
+                storage.read_if_exists(task.ledger_path) if has_ledger else None,
+                storage.read_if_exists(task.index_path) if task.index_path else None,
+            )
+            check = partial(_check_opened, schema, depth, sound)
+            if depth >= CheckDepth.FULL:
+                return check(opened)
+            return next(iter(current_converters().map(check, [opened], weigh=lambda _: 0)))
+    except FileNotFoundError:
+        missing = Finding(FindingCode.SHARD_MISSING, "the file is missing", task.file)
+        return ShardCheck(task.file, task.split, findings=[missing])
+    except OSError as error:
+        raise storage.fault(error, "read", task.path) from error
+
+
+def _check_opened(
+    schema: RecordSchema, depth: CheckDepth, sound: SoundRecords | None, opened: _OpenedShard
+) -> ShardCheck:
+    """Checks a shard on this machine.
+
+    Raises:
+      OSError: If it cannot be read.
+    """
+    task = opened.task
     check = ShardCheck(task.file, task.split)
     records = _Records(task, schema, check)
     find = records.find
-    try:
-        with storage.open_local(task.path) as file, ThreadPoolExecutor(1) as hashing:
-            check.bytes = os.fstat(file.fileno()).st_size
-            summed = hashing.submit(_checksums, file.fileno(), check.bytes) if task.expected else None
-            if task.expected and check.bytes < task.expected.bytes:
-                find(
-                    FindingCode.SHARD_TRUNCATED,
-                    f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
-                )
-            if depth >= CheckDepth.FAST:
-                records.open_ledger()
-            _check_records(file, records, depth, sound)
-            crc32c = ""
-            if summed and task.expected:
-                sha256, crc32c = summed.result()
-                if sha256 != task.expected.sha256:
-                    find(FindingCode.SHARD_CHECKSUM, other_digest(sha256, task.expected.sha256))
-                    crc32c = ""
-            ledger = records.ledger
-            if ledger is not None:
-                whole = task.expected is not None and check.records == task.expected.records
-                codes = {finding.code for finding in check.findings}
-                intact = whole and codes.isdisjoint((*_DAMAGES, FindingCode.LEDGER_MISMATCH))
-                for code, message in ledger.finish(intact, crc32c):
-                    find(code, message)
-                check.ledger_summary = ledger.summary
-    except FileNotFoundError:
-        find(FindingCode.SHARD_MISSING, "the file is missing")
-        return check
-    except OSError as error:
-        raise storage.fault(error, "read", task.path) from error
+    with storage.open_local(opened.path) as file, ThreadPoolExecutor(1) as hashing:
+        check.bytes = os.fstat(file.fileno()).st_size
+        summed = hashing.submit(_checksums, file.fileno(), check.bytes) if task.expected else None
+        if task.expected and check.bytes < task.expected.bytes:
+            find(
+                FindingCode.SHARD_TRUNCATED,
+                f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
+            )
+        if depth >= CheckDepth.FAST:
+            records.open_ledger(opened.ledger_data)
+        _check_records(file, records, depth, sound)
+        crc32c = ""
+        if summed and task.expected:
+            sha256, crc32c = summed.result()
+            if sha256 != task.expected.sha256:
+                find(FindingCode.SHARD_CHECKSUM, other_digest(sha256, task.expected.sha256))
+                crc32c = ""
+    ledger = records.ledger
+    if ledger is not None:
+        whole = task.expected is not None and check.records == task.expected.records
+        codes = {finding.code for finding in check.findings}
+        intact = whole and codes.isdisjoint((*_DAMAGES, FindingCode.LEDGER_MISMATCH))
+        for code, message in ledger.finish(intact, crc32c):
+            find(code, message)
+        check.ledger_summary = ledger.summary
     if task.expected and check.records != task.expected.records:
         find(
             FindingCode.COUNT_MISMATCH,
             f"it holds {counted(check.records, 'sound record')}, dataset.json says {task.expected.records}",
         )
-    if task.index_path and _OTHER_SHARD.isdisjoint(finding.code for finding in check.findings):
-        records.check_index()
+    if opened.index_data is not None and _OTHER_SHARD.isdisjoint(finding.code for finding in check.findings):
+        records.check_index(opened.index_data)
     return check
 
 
@@ -260,20 +301,19 @@ class _Records:
         number, offset = (None, None) if at is None else (at.number, at.offset)
         self.check.findings.append(Finding(code, message, self.task.file, number, offset, key))
 
-    def open_ledger(self) -> None:
-        """Opens the shard's ledger, if it should have one."""
+    def open_ledger(self, data: bytes | None) -> None:
+        """Opens the shard's ledger, if it should have one; None if it is missing."""
         path, expected = self.task.ledger_path, self.task.expected
         if path and expected is not None:
-            data = storage.read_if_exists(path)
             if data is not None:
                 self.ledger = LedgerCheck(data, expected, self.task.terms)
             else:
                 self.find(FindingCode.LEDGER_MISMATCH, f"its ledger {os.path.basename(path)} is missing")
 
-    def check_index(self) -> None:
-        """Compares the shard's index, if it has one, with the index of its records."""
-        stored, true = storage.read_if_exists(self.task.index_path), bytes(self.index)
-        if stored is None or stored == true:
+    def check_index(self, stored: bytes) -> None:
+        """Compares the shard's index with the index of its records."""
+        true = bytes(self.index)
+        if stored == true:
             return
         name = os.path.basename(self.task.index_path)
         pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
@@ -411,9 +451,12 @@ def _check_items(
         reserve=reserve_working_bytes,
         hash_images=task.terms is not None and task.terms.keeps,
     )
+    check = partial(_check_record, reader, checker, task.path)
+    if depth < CheckDepth.FULL:  # a converter runs this
+        return map(check, items)
     return iter(
         current_converters().map(
-            partial(_check_record, reader, checker, task.path),
+            check,
             items,
             weigh=lambda item: len(item.record.data),
             crashed=lambda item, how: after_crash(reader.check(item.record.data), how),

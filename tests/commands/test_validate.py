@@ -148,7 +148,7 @@ def test_a_disk_that_fails_in_the_middle_of_a_shard_is_an_error(
         return _Failing(path) if str(path).endswith(SHARD) else open(path, *args)
 
     monkeypatch.setattr(local, "open", opening, raising=False)
-    sentence = sentence_of(run(capfd, "validate", "--dataset", copy, "--fast"), 3)
+    sentence = sentence_of(run(capfd, "validate", "--dataset", copy, "--fast", "--pool=threads"), 3)
     assert SHARD in sentence and "input/output error" in sentence
     assert reports_of(copy) == before
 

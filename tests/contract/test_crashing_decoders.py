@@ -20,6 +20,7 @@ from helpers.depths import findings_of
 from helpers.hostile import check_books, document, make_tree, picture, run, start, wait
 from helpers.listing import listed
 from helpers.repository import copy_photos
+from helpers.resealing import read_shard
 from pyarrow import parquet
 
 from shardwright.core.sources.containers import state_of
@@ -181,6 +182,18 @@ def test_validation_reports_the_record_whose_decoder_crashes_without_a_thumbnail
     (found,) = json.loads(report.read_text())["findings"]
     assert (found["code"], found["key"]) == ("UNDECODABLE", BAD)
     assert found["message"] == "the decoder crashed (SIGSEGV)" and found["offset"] >= 0
+
+
+def test_a_process_that_ends_in_a_quick_check_ends_the_command_and_its_record_is_named(
+    whole: Path, accident: Accident, tmp_path: Path, capfd: Capture
+) -> None:
+    (shard, *_) = sorted(whole.glob("*.tfrecord"))
+    first = tmp_path / "first"
+    first.write_bytes(read_shard(shard)[0])
+    met = accident(first, _SEGFAULT, "validation.record:parse_example")
+    done = run(capfd, "validate", whole, "--fast", "--pool=processes", f"--report={tmp_path}/found.json")
+    assert done.code == 3 and met.read_text() == "parse_example\n"
+    assert f"(SIGSEGV) while it worked on the record at byte 0 of {shard} (check)" in done.err
 
 
 def test_salvage_leaves_out_the_record_whose_decoder_crashes(

@@ -311,8 +311,8 @@ def test_a_wrong_job_file_starts_no_job(
 #: Names that Beam gives to its own steps inside ours.
 BEAM_STEP = re.compile(
     r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)"
-    r"|ParDo\((CombineValuesDoFn|_ListPart|_GlobalWindowsBatchingDoFn)\)"
-    r"|FlatMap\((_check_shard|_read_ledger|_compare_ledgers|_compare_bucket|_pair_renamed|compare)\)"
+    r"|ParDo\((CombineValuesDoFn|_ListPart|_CheckShard|_GlobalWindowsBatchingDoFn)\)"
+    r"|FlatMap\((_read_ledger|_compare_ledgers|_compare_bucket|_pair_renamed|compare)\)"
     r"|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
 PRIME = "--dataflow_service_options=enable_prime"
