@@ -13,7 +13,6 @@ import mmap
 import os
 import pickle
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -22,6 +21,8 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from shardwright.core.concurrency.resources import set_worker_processes
@@ -47,58 +48,6 @@ _CRASHES = {
 }  # fmt: skip
 #: Seconds in which a process whose connection broke has ended.
 _END_SECONDS = 5.0
-#: Number of bytes of a message, before it.
-_LENGTH = struct.Struct("<Q")
-#: Bytes of the memory for messages; a longer one gets its own.
-_MESSAGE_BYTES = 1 << 20
-
-
-class Channel:
-    """One end of a connection between two processes, which exchange pickled messages.
-
-    A message is read into one block of memory. `multiprocessing.Connection` joins it from pieces, which takes
-    twice the time for a chunk of images.
-
-    Args:
-      connection: A stream socket. The channel owns it.
-    """
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._memory = bytearray(_MESSAGE_BYTES)
-
-    def send(self, message: bytes) -> None:
-        """Sends a message.
-
-        Raises:
-          OSError: If the other end is closed.
-        """
-        self._connection.sendall(_LENGTH.pack(len(message)))
-        self._connection.sendall(message)
-
-    def receive(self) -> memoryview:
-        """Returns the next message, which is overwritten by the one after it.
-
-        Raises:
-          EOFError: If the other end was closed.
-          OSError: If the connection broke.
-        """
-        length: int = _LENGTH.unpack(self._read(_LENGTH.size))[0]
-        return self._read(length)
-
-    def _read(self, size: int) -> memoryview:
-        memory = self._memory if size <= _MESSAGE_BYTES else bytearray(size)
-        message = left = memoryview(memory)[:size]
-        while left:
-            count = self._connection.recv_into(left, flags=socket.MSG_WAITALL)
-            if not count:
-                raise EOFError
-            left = left[count:]
-        return message
-
-    def close(self) -> None:
-        """Closes this end."""
-        self._connection.close()
 
 
 class Board:
@@ -196,8 +145,7 @@ class WorkerProcess:
     """
 
     def __init__(self, processes: int, preload: str = "") -> None:
-        ours, theirs = socket.socketpair()
-        self._channel = Channel(ours)
+        self._connection, theirs = Pipe()
         self._sent: set[bytes] = set()
         with theirs, tempfile.TemporaryFile() as board:
             board.write(bytes(Board.BYTES))  # on a full disk, the first use of a hole would end this process
@@ -218,7 +166,7 @@ class WorkerProcess:
                 )
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        self._channel.send(pickle.dumps((processes, preload, LogRules.current())))
+        self._connection.send((processes, preload, LogRules.current()))
 
     def call(self, function: PackedFunction, items: Sequence[Any]) -> list[Any]:
         """Runs a function for each item, in order, and returns the results.
@@ -229,8 +177,9 @@ class WorkerProcess:
         """
         new = b"" if function.digest in self._sent else function.data
         try:
-            self._channel.send(pickle.dumps((function.digest, new, items), pickle.HIGHEST_PROTOCOL))
-            results, error = pickle.loads(self._channel.receive())
+            request = pickle.dumps((function.digest, new, items), pickle.HIGHEST_PROTOCOL)
+            self._connection.send_bytes(request)
+            results, error = self._connection.recv()
         except (OSError, EOFError) as broken:
             raise self._death() from broken
         self._sent.add(function.digest)
@@ -244,7 +193,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Ends the process, which has answered each call, and waits for its end."""
-        self._channel.close()
+        self._connection.close()
         self._process.kill()
         self._process.wait()
 
@@ -282,11 +231,11 @@ def serve(connection: int, board: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
     # It was blocked until here, and would stay so in programs that a function starts.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    parent = Channel(socket.socket(fileno=connection))
+    parent = Connection(connection)
     # A function must not fail because nobody reads what it prints any more. Either stream may be closed.
     sys.stdout, sys.stderr = (stream and Forgiving(stream) for stream in (sys.stdout, sys.stderr))
     UNDERWAY.board = Board(board)
-    processes, preload, log_rules = pickle.loads(parent.receive())
+    processes, preload, log_rules = parent.recv()
     set_worker_processes(processes)
     log_rules.apply()
     if preload:
@@ -294,17 +243,17 @@ def serve(connection: int, board: int) -> None:
     functions: dict[bytes, Callable[[Any], Any]] = {}
     while True:
         try:
-            request = parent.receive()
+            request = parent.recv_bytes()
         except (EOFError, OSError):
             return
         answer = _run(functions, request, UNDERWAY.board)
         # What the function printed: the parent may end this process at any time after the answer.
         if sys.stdout:
             sys.stdout.flush()
-        parent.send(answer)
+        parent.send_bytes(answer)
 
 
-def _run(functions: dict[bytes, Callable[[Any], Any]], request: memoryview, board: Board) -> bytes:
+def _run(functions: dict[bytes, Callable[[Any], Any]], request: bytes, board: Board) -> bytes:
     """Returns the pickled results of a call, and the exception that ended it, if any."""
     results: list[Any] = []
     failure: Exception | None = None
