@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import textwrap
 from collections.abc import Iterable
-from typing import IO, Any
+from typing import Any, TextIO
 
 #: Number of columns beyond which lines become hard to read.
 _WIDEST = 120
@@ -16,8 +15,13 @@ _WIDEST = 120
 _NAMES, _NAMES_WIDE = 24, 32
 #: Longest list of choices that is shown in place of a value.
 _CHOICES = 50
-_HEADING, _NAME, _VALUE, _COMMENT, _PLAIN = "\x1b[1m", "\x1b[36m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
-_NAME_OF_OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+#: Parts of a help text, as groups with the names of their styles: titles, comments, values, names of options.
+_COLORED = (
+    r"(?m)^(?P<bold>usage:|\S.*:$)",
+    r"(?m)^  (?P<dim># .*)$",
+    r"(?m)^  --\w+ (?P<yellow>\S+)",
+    r"(?P<cyan>(?<![\w-])--?[A-Za-z][\w-]*)",
+)
 
 
 def width() -> int:
@@ -82,38 +86,13 @@ def _wrapped(command: str) -> list[str]:
     return [line.replace("\0", " ") + (" \\" if line is not lines[-1] else "") for line in lines]
 
 
-def print_help(text: str, file: IO[str]) -> None:
+def print_help(text: str, file: TextIO) -> None:
     """Prints a help text, with colors on a terminal."""
-    file.write(colored(text) if has_colors(file) else text)
+    from rich.text import Text  # many commands do not need it
 
+    from shardwright.pipelines.tables import console
 
-def has_colors(file: IO[str]) -> bool:
-    """Returns whether to use colors: on a terminal, unless NO_COLOR is set, or wherever FORCE_COLOR is."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    return file.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def colored(text: str) -> str:
-    """Returns a help text with colors, which change nothing but the color."""
-    return "\n".join(map(_colored_line, text.split("\n")))
-
-
-def _colored_line(line: str) -> str:
-    if re.match(r"usage: ", line):
-        return f"{_HEADING}usage:{_PLAIN}{line.removeprefix('usage:')}"
-    if re.match(r"\S.*:$", line):
-        return f"{_HEADING}{line}{_PLAIN}"
-    if re.match(r"  # ", line):
-        return f"{_COMMENT}{line}{_PLAIN}"
-    declared = re.match(r"  (-[\w-]+.*?)(  |$)", line)
-    if declared:
-        names = re.sub(r"(?<= )(?!-)\S.*?(?=, -|$)", lambda value: f"{_VALUE}{value[0]}{_PLAIN}", declared[1])
-        return f"  {_names(names)}{line[declared.end(1) :]}"
-    return _names(line) if line.startswith("  ") else line
-
-
-def _names(text: str) -> str:
-    return _NAME_OF_OPTION.sub(lambda name: f"{_NAME}{name[0]}{_PLAIN}", text)
+    colored = Text(text)
+    for pattern in _COLORED:
+        colored.highlight_regex(pattern)
+    console(file).print(colored, end="")
