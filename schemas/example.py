@@ -22,7 +22,7 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -100,42 +100,6 @@ _KIND_OF = {f"{kind}_list": kind for kind in FeatureType}
 _PROTO_PACKAGE = "shardwright"
 
 
-@lru_cache(maxsize=4096)
-def _entry_key(name: str) -> bytes:
-    """Returns the first field of a map entry, its key, and the tag of the second field."""
-    key = name.encode()
-    return b"".join((b"\x0a", write_varint(len(key)), key, b"\x12"))
-
-
-#: Bytes values from here on have lengths that hardly repeat.
-_REPEATING_BYTES = 1 << 10
-
-
-@lru_cache(maxsize=4096)
-def _head_of_bytes(name: str, length: int) -> bytes:
-    """Returns an entry of one bytes value without the value, which has this length."""
-    head = b"\x0a" + write_varint(length)
-    key = _entry_key(name)
-    feature = b"\x0a" + write_varint(len(head) + length) + head
-    key += write_varint(len(feature) + length)
-    return b"\x0a" + write_varint(len(key) + len(feature) + length) + key + feature
-
-
-@lru_cache(maxsize=4096)
-def _entry_of_int(name: str, value: int) -> bytes:
-    """Returns an entry of one int64 value."""
-    packed = write_varint(value & 0xFFFFFFFFFFFFFFFF)
-    feature = b"\x1a" + write_varint(len(packed) + 2) + b"\x0a" + write_varint(len(packed)) + packed
-    entry = _entry_key(name) + write_varint(len(feature)) + feature
-    return b"\x0a" + write_varint(len(entry)) + entry
-
-
-@lru_cache(maxsize=64)
-def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns feature names in the order in which they are written."""
-    return tuple(sorted(names, key=str.encode))
-
-
 def _feature_parts(feature: Feature) -> list[bytes]:
     """Returns a Feature message in pieces, so that a large image is copied only once."""
     if feature.type is None:
@@ -157,20 +121,11 @@ def _feature_parts(feature: Feature) -> list[bytes]:
 def encode_example(features: Mapping[str, Feature]) -> bytes:
     """Serializes features as `tf.train.Example`, equal to TensorFlow's deterministic bytes."""
     entries: list[bytes] = []
-    for name in _in_order(tuple(features)):
-        type_, values = features[name]
-        # Nearly all features have one value, and most values are as long as, or equal to, an earlier one.
-        if len(values) == 1 and type_ is FeatureType.BYTES:
-            value = values[0]
-            head_of = _head_of_bytes if len(value) < _REPEATING_BYTES else _head_of_bytes.__wrapped__
-            entries += (head_of(name, len(value)), value)
-        elif len(values) == 1 and type_ is FeatureType.INT64:
-            entries.append(_entry_of_int(name, int(values[0])))
-        else:
-            feature = _feature_parts(features[name])
-            length = sum(map(len, feature))
-            head = _entry_key(name) + write_varint(length)
-            entries += (b"\x0a" + write_varint(len(head) + length), head, *feature)
+    for name in sorted(features, key=str.encode):
+        feature = _feature_parts(features[name])
+        length = sum(map(len, feature))
+        head = b"".join((_field(1, name.encode()), b"\x12", write_varint(length)))
+        entries += (b"\x0a", write_varint(len(head) + length), head, *feature)
     return b"".join((b"\x0a", write_varint(sum(map(len, entries))), *entries))
 
 
