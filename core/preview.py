@@ -30,13 +30,13 @@ from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.records.values import boxes_of
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.byte_range import BARE_PIXELS
-from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
+from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, PIXEL_MASKS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.ledger import Entry, written_entries
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.splits import totals_of
@@ -434,9 +434,8 @@ def ledger_entries(directory: str, place: tuple[str, int, int], shard: Shard) ->
     with storage.translated_errors("read", path):
         data = storage.read_bytes(path)
     try:
-        for entry in load_ledger(data, shard.sha256)[1]:
-            is_written = entry.outcome == Outcome.WRITTEN
-            if is_written and isinstance(entry.offset, int) and isinstance(entry.length, int):
+        for entry in written_entries(data, shard.sha256):
+            if entry.offset is not None and entry.length is not None:
                 yield entry
     except ValueError:
         return  # verification reports it

@@ -444,7 +444,7 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
         line.append("Sound", GOOD).append(_NOT_LOOKED_AT.get(report.run.check_depth, ""))
     out.print(line.append(f"; {read}" + (f"; {totals}" if totals else "")))
     if report.passed and report.errors:
-        errors = _of_severity(report, report.counts, Severity.ERROR)
+        errors = _errors(report, report.counts)
         out.print(
             f"  The errors ({errors}) were found by an earlier check of the same build. The exit code is 0 "
             "because this check did not look for them."
@@ -453,17 +453,15 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
 
 def refusal_of(report: ValidationReport) -> str:
     """Returns why a check did not pass, in one sentence."""
-    errors = _of_severity(report, report.run.counts, Severity.ERROR)
+    errors = _errors(report, report.run.counts)
     count = report.number_of(Severity.ERROR, report.run.counts)
     return f"{one_line(report.dataset)} is not sound: {counted(count, 'error')} ({errors})."
 
 
-def _of_severity(report: ValidationReport, counts: Mapping[str, int], severity: Severity) -> str:
-    return ", ".join(
-        f"{count:,} {code}"
-        for code, count in counts.items()
-        if report.gates.severity(FindingCode(code)) is severity
-    )
+def _errors(report: ValidationReport, counts: Mapping[str, int]) -> str:
+    """Returns the codes that are errors, with their numbers."""
+    errors = (code for code in counts if report.gates.severity(FindingCode(code)) is Severity.ERROR)
+    return ", ".join(f"{counts[code]:,} {code}" for code in errors)
 
 
 def print_statistics(document: Mapping[str, Any]) -> None:

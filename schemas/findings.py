@@ -7,6 +7,7 @@ true until the fingerprint changes, and only a check that looks for it as thorou
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -306,14 +307,14 @@ class FindingSummary:
       first: Code -> at most `MAX_STORED_PER_CODE` findings, by place.
     """
 
-    counts: dict[FindingCode, int] = field(default_factory=dict)
+    counts: Counter[FindingCode] = field(default_factory=Counter)
     first: dict[FindingCode, list[Finding]] = field(default_factory=dict)
 
     def add(self, findings: Iterable[Finding]) -> FindingSummary:
         """Adds findings; returns the summary itself."""
         changed = set()
         for finding in findings:
-            self.counts[finding.code] = self.counts.get(finding.code, 0) + 1
+            self.counts[finding.code] += 1
             kept = self.first.setdefault(finding.code, [])
             kept.append(finding)
             if len(kept) >= 2 * MAX_STORED_PER_CODE:
@@ -325,8 +326,8 @@ class FindingSummary:
 
     def merge(self, other: FindingSummary) -> FindingSummary:
         """Adds another summary; returns the summary itself."""
-        for code, count in other.counts.items():
-            self.counts[code] = self.counts.get(code, 0) + count
+        self.counts.update(other.counts)
+        for code in other.counts:
             kept = self.first.setdefault(code, [])
             kept.extend(other.first[code])
             _keep_first(kept)

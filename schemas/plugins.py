@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -11,17 +11,9 @@ from shardwright.schemas.errors import ShardwrightError
 
 
 @functools.cache
-def entry_points_by_group() -> Mapping[str, list[EntryPoint]]:
-    """Returns all entry points. They are read once, because each look reads a file of every package."""
-    entries = entry_points()
-    return {
-        group: sorted(entries.select(group=group), key=lambda point: point.name) for group in entries.groups
-    }
-
-
 def entry_points_of(group: str) -> list[EntryPoint]:
-    """Returns the entry points of a group in the order of their names."""
-    return entry_points_by_group().get(group, [])
+    """Returns the entry points of a group by name. They are read once, from a file of every package."""
+    return sorted(entry_points(group=group), key=lambda point: point.name)
 
 
 def package_of(point: EntryPoint) -> str:

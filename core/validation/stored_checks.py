@@ -15,6 +15,7 @@ import io
 import json
 import platform
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -179,7 +180,7 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> Sh
         summary = FindingSummary()
         if looked or not stored.sound:
             summary.add(stored.findings)
-            summary.counts = dict(stored.counts)
+            summary.counts = Counter(stored.counts)
         return ShardCheck(
             task.file,
             task.split,

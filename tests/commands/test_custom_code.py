@@ -34,7 +34,7 @@ from shardwright.pipelines.results import ConvertResult, RebuildResult
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
-from shardwright.schemas.plugins import entry_points_by_group
+from shardwright.schemas.plugins import entry_points_of
 
 tf = late("tensorflow")
 
@@ -190,7 +190,7 @@ pydicom = late("pydicom")
 
 
 def forget() -> None:
-    for found in (plugin_sources, plugin_decoders, entry_points_by_group):
+    for found in (plugin_sources, plugin_decoders, entry_points_of):
         found.cache_clear()
 
 
