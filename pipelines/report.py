@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import converters
 from shardwright.core.dataset_files import write_result
 from shardwright.core.report.data import ReportData
-from shardwright.core.report.gather import as_time, gather, gather_files
+from shardwright.core.report.gather import gather, gather_files
 from shardwright.core.report.render import render
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines import run
@@ -82,7 +81,6 @@ def report(
     target = resolve_target(os.fspath(dataset), "report")
     path = output or storage.join(target.directory or "", REPORT_HTML)
     check_result_place("--output", path if output or target.directory else "")
-    drawn = as_time(time.time())
     if target.directory is None:
         if previous:
             raise UsageError(
@@ -94,7 +92,7 @@ def report(
                 "report.html."
             )
         with converters(run.uses_processes("")):
-            data = gather_files(target.name, target.files, drawn=drawn)
+            data = gather_files(target.name, target.files)
     else:
         drift = None
         if previous:
@@ -102,7 +100,7 @@ def report(
 
             drift = drift_since(previous, target.directory, beam_options, progress)
         with converters(run.uses_processes("")):
-            data = gather(target.directory, drift=drift, page=path, drawn=drawn)
+            data = gather(target.directory, drift=drift, page=path)
     page = render(data).encode()
     write_result(path, page, "--output", "page")
     return ReportResult(path, len(page), data)

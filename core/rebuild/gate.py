@@ -23,7 +23,7 @@ from shardwright.core.dataset_files import (
 from shardwright.core.rebuild.begin import PreviousState
 from shardwright.core.rebuild.compare import Decision, repaired_shards, scrub_facts
 from shardwright.core.rebuild.task import RebuildTask, stage
-from shardwright.core.report.gather import as_time, gather
+from shardwright.core.report.gather import gather
 from shardwright.core.report.render import render
 from shardwright.core.validation.directory import check_directory, check_sidecars
 from shardwright.core.validation.results import ResultFiles, Results, write_results
@@ -304,7 +304,7 @@ def gate_version(
             holder=task.holder,
             files=digests,
         )
-        page = render(gather(directory, record=record, drawn=as_time(time.time())))
+        page = render(gather(directory, record=record))
         write_text(directory, files.REPORT_HTML, page, task.hold)
         write_version_record(task.output, record, task.hold)
     worst = [item.name for item in refusals if item.severity is Severity.ERROR or not refused]

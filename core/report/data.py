@@ -85,14 +85,12 @@ class Checked:
       pairs: Findings about duplicates that are shown side by side.
       image_findings: Mapping of code to the findings about single images that are shown.
       current: Whether the results are about the present build of the dataset.
-      when: When the results were written, if known.
     """
 
     report: ValidationReport
     pairs: tuple[Finding, ...] = ()
     image_findings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     current: bool = True
-    when: str = ""
 
     def with_some_images(self, choose: Callable[[Sequence[Finding]], Iterable[Finding]]) -> Checked:
         """Returns the results with the findings about single images that are left after a choice."""

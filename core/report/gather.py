@@ -82,7 +82,6 @@ def gather(
     drift: Drift | None = None,
     record: VersionRecord | None = None,
     page: str | None = None,
-    drawn: str = "",
 ) -> ReportData:
     """Gathers the contents of a dataset's page.
 
@@ -93,7 +92,6 @@ def gather(
       drift: Differences from the previous dataset. None to read the `diff.json` of a version.
       record: Contents that `version.json` will have. None to read it, if the directory is a version's.
       page: Path of the page, for its links. None for the usual path in the directory.
-      drawn: When the page is drawn.
 
     Raises:
       UsageError: If there is no readable `dataset.json`.
@@ -101,7 +99,7 @@ def gather(
     """
     dataset = read_dataset(directory)
     try:
-        data = _gather(directory, dataset, validation, statistics, drawn)
+        data = _gather(directory, dataset, validation, statistics)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         path = printable(storage.join(directory, DATASET_JSON))
         raise UsageError(f"{path} is damaged ({error!r}); restore it or convert again.") from error
@@ -162,14 +160,9 @@ def place_of(directory: str) -> tuple[str, str]:
 
 
 def _gather(
-    directory: str,
-    dataset: Dataset,
-    validation: ValidationReport | None,
-    statistics: Document | None,
-    drawn: str,
+    directory: str, dataset: Dataset, validation: ValidationReport | None, statistics: Document | None
 ) -> ReportData:
     left_out: list[str] = []
-    when = drawn if validation is not None else _time_written(directory, FINDINGS_JSON)
     if validation is None:
         validation = _read_json(directory, FINDINGS_JSON, ValidationReport.from_json, left_out)
     if statistics is None:
@@ -181,7 +174,7 @@ def _gather(
         _read_json(directory, RUN_JSON, _read_run, left_out, "what was converted is not known") or RunFacts()
     )
     paths = {shard.file: storage.join(directory, shard.file) for _, _, _, shard in dataset.placed_shards()}
-    checked = select_findings(validation, dataset.fingerprint, when)
+    checked = select_findings(validation, dataset.fingerprint)
     sheets = choose_sheets(directory, dataset)
     places = [sample.at for sheet in sheets for sample in sheet.samples]
     schema = schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
@@ -194,7 +187,7 @@ def _gather(
     return ReportData(
         name=dataset.name,
         place=printable(directory),
-        drawn=drawn,
+        drawn=as_time(time.time()),
         dataset=dataset,
         records=dataset.all_records,
         bytes=total,
@@ -229,7 +222,6 @@ def gather_files(
     *,
     validation: ValidationReport | None = None,
     statistics: Document | None = None,
-    drawn: str = "",
 ) -> ReportData:
     """Gathers the contents of a page about TFRecord files of unknown origin: findings, and some images.
 
@@ -238,7 +230,6 @@ def gather_files(
       files: Paths of the files.
       validation: Findings of a validation of the files.
       statistics: Statistics of their images.
-      drawn: When the page is drawn.
     """
     left_out: list[str] = []
     first = _first_records(files)
@@ -247,7 +238,7 @@ def gather_files(
     samples = tuple(Sample(at, f"{os.path.basename(at.file)}, byte {at.offset}") for at in seen)
     sizes = [picture.stored for picture in seen.values() if picture.stored]
     paths = short_names(files)
-    checked = select_findings(validation, "", drawn)
+    checked = select_findings(validation, "")
     seen |= read_thumbnails(shown_places(checked, paths), paths, schema)
     total = 0
     for name_of_file, path in paths.items():
@@ -259,7 +250,7 @@ def gather_files(
     return ReportData(
         name=printable(name),
         place=printable(name),
-        drawn=drawn,
+        drawn=as_time(time.time()),
         records=records,
         bytes=total,
         shards=len(files),
@@ -327,16 +318,6 @@ def _read_run(document: Document) -> RunFacts:
     run = from_json(RunFacts, document)
     _ = run.read_again  # reports damage at once
     return run
-
-
-def _time_written(directory: str, name: str) -> str:
-    """Returns when a local file was written; empty if it is missing or the storage does not know."""
-    if storage.is_remote(directory):
-        return ""
-    try:
-        return as_time(os.path.getmtime(storage.join(directory, name)))
-    except OSError:
-        return ""
 
 
 def as_time(seconds: float) -> str:
@@ -437,13 +418,12 @@ def count_objects(directory: str, dataset: Dataset) -> ObjectCounts | None:
     return ObjectCounts(images, lost) if images else None
 
 
-def select_findings(report: ValidationReport | None, fingerprint: str, when: str) -> Checked | None:
+def select_findings(report: ValidationReport | None, fingerprint: str) -> Checked | None:
     """Selects the findings whose images are shown.
 
     Args:
       report: Contents of `findings.json`. None if there is none.
       fingerprint: Fingerprint of the present dataset. Empty for foreign files.
-      when: When the file was written.
     """
     if report is None:
         return None
@@ -458,7 +438,6 @@ def select_findings(report: ValidationReport | None, fingerprint: str, when: str
         tuple(one for code in PAIRS for one in some(code, _PAIRS_OF_CODE, pairs)),
         {code.value: findings for code in _VISIBLE if (findings := some(code, _FINDINGS_OF_CODE, placed))},
         report.fingerprint in (fingerprint or None, None),
-        when,
     )
 
 

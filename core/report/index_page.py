@@ -49,8 +49,7 @@ _CHANGES = {
     Kind.RENAMED: ("", "renamed"), Kind.RE_ENCODED: ("", "stored differently"),
 }  # fmt: skip
 _MAX_COUNT = 10**18
-#: States of complete versions.
-_COMPLETE = ("published", "refused", "withdrawn")
+_COMPLETE = (VersionState.PUBLISHED, VersionState.REFUSED, VersionState.WITHDRAWN)
 
 
 class State(NamedTuple):
@@ -58,32 +57,28 @@ class State(NamedTuple):
 
     Attributes:
       sign: Character for the state.
-      word: Name of the state.
       tone: Color: good, error, warning or note.
       meaning: Sentence that explains the state.
     """
 
     sign: str
-    word: str
     tone: str
     meaning: str
 
 
 _STATES = {
-    VersionState.DAMAGED: State(
-        "?",
-        "damaged",
-        "warning",
-        "Its version.json cannot be read, so it is skipped; restore that file, or remove the directory.",
-    ),
-    VersionState.PUBLISHED: State("✓", "published", "good", "It passed its gates."),
-    VersionState.REFUSED: State("✗", "refused", "error", "A gate refused it, so readers do not get it."),
-    VersionState.WITHDRAWN: State("↩", "withdrawn", "warning", "It was published, and rolled back later."),
+    VersionState.PUBLISHED: State("✓", "good", "It passed its gates."),
+    VersionState.REFUSED: State("✗", "error", "A gate refused it, so readers do not get it."),
+    VersionState.WITHDRAWN: State("↩", "warning", "It was published, and rolled back later."),
     VersionState.BUILDING: State(
         "…",
-        "building",
         "note",
         "It is being built, or its run was interrupted and the next run continues it.",
+    ),
+    VersionState.DAMAGED: State(
+        "?",
+        "warning",
+        "Its version.json cannot be read, so it is skipped; restore that file, or remove the directory.",
     ),
 }
 
@@ -222,14 +217,14 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
         place, files = f"{data.output.rstrip('/')}@{name}", data.files.get(name, ())
         rows[name] = version_view(place, data.records[name], refusals, is_latest, largest, files)
     latest = rows.get(pointer.version) if pointer else None
-    newest = next((row for row in rows.values() if row.state.word in _COMPLETE), None)
+    newest = next((row for row in rows.values() if row.record.state in _COMPLETE), None)
     problem = data.problem
     if pointer and not latest:
         problem = (
             f"{LATEST_JSON} points to version {pointer.version}, which is missing; return to another one "
             f"with shardwright rollback {word} V."
         )
-    counts = Counter(record.state.value for record in data.records.values())
+    counts = Counter(record.state for record in data.records.values())
     context = {
         "title": dataset_name(data.output),
         "place": data.output,
@@ -242,7 +237,7 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
         "published": time_text(pointer.published) if pointer else "",
         "fingerprint": pointer.fingerprint if pointer and latest else "",
         "refused": newest if newest and newest.accept and newest is not latest else None,
-        "states": [(state, counts[state]) for state in (*_COMPLETE, "building", "damaged") if counts[state]],
+        "states": [(state, counts[state]) for state in _STATES if counts[state]],
         "commands": _commands(data.output, list(rows.values()), latest),
         "fewer": (most, refusals) != _AMOUNTS[0],
     }
@@ -294,7 +289,7 @@ def _commands(output: str, rows: Sequence[VersionView], latest: VersionView | No
             ("keep one from removal", f"shardwright versions {word} --pin {latest.name}"),
         ]
         older = (row for row in rows if row.name < latest.name)
-        before = next((row.name for row in older if row.state.word == VersionState.PUBLISHED), "")
+        before = next((row.name for row in older if row.record.state is VersionState.PUBLISHED), "")
         if before:
             commands.append(("go back to the one before", f"shardwright rollback {word} {before}"))
     return commands

@@ -22,7 +22,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import SplitsFrom, settings_json
-from shardwright.schemas.splits import in_split_order, totals_of
+from shardwright.schemas.splits import by_split, in_split_order, totals_of
 from shardwright.schemas.units import parse_splits
 
 _MAX_SPLITS = 40
@@ -106,9 +106,9 @@ def _render(data: ReportData, amount: Amount) -> str:
 
 def _about_dataset(data: ReportData, dataset: Dataset, amount: Amount) -> dict[str, Any]:
     """Returns what the page says about the contents of `dataset.json`."""
-    nodes = flow_nodes(dataset.ledger, list(dataset.splits))
+    nodes = flow_nodes(dataset.ledger)
     formats = totals_of(dataset.formats)
-    reasons = dataset.ledger.get("reasons", {}).get("quarantined", {})
+    reasons = dataset.ledger["reasons"].get("quarantined", {})
     balance, splits = dataset.balance, split_text(dataset, data.run.splits_from)
     classes = class_tables(dataset, amount)
     return {
@@ -287,23 +287,16 @@ class Node(NamedTuple):
     files: int
 
 
-def flow_nodes(ledger: Mapping[str, Any], order: Sequence[str] = ()) -> list[Node]:
-    """Returns the outcomes of the listed files: written per split, then left out per reason.
-
-    Args:
-      ledger: Ledger of `dataset.json`.
-      order: Order of the splits.
-    """
-    splits = ledger.get("splits", {})
-    splits = {name: splits[name] for name in [*(name for name in order if name in splits), *splits]}
+def flow_nodes(ledger: Mapping[str, Any]) -> list[Node]:
+    """Returns the outcomes in the ledger of `dataset.json`: written per split, then left out per reason."""
     groups = {
-        "written": {name: counts["written"] for name, counts in splits.items() if counts["written"]},
-        **{name: dict(ledger.get("reasons", {}).get(name, {})) for name in ("quarantined", "filtered")},
-        "deduplicated": {"copies of another": ledger.get("deduplicated", 0)},
+        "written": {name: counts["written"] for name, counts in by_split(ledger["splits"]).items()},
+        **{name: ledger["reasons"].get(name, {}) for name in ("quarantined", "filtered")},
+        "deduplicated": {"copies of another": ledger["deduplicated"]},
     }
     nodes = []
     for outcome, counts in groups.items():
-        group_nodes = [Node(str(name), outcome, int(count)) for name, count in counts.items() if count]
+        group_nodes = [Node(name, outcome, count) for name, count in counts.items() if count]
         if outcome != "written":
             group_nodes.sort(key=lambda node: (-node.files, node.name))
         if len(group_nodes) > _MAX_REASONS:

@@ -14,7 +14,7 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset, stored_document, utc, write_result
 from shardwright.core.images.quality_metrics import SCORES
 from shardwright.core.lease import HeldLease
-from shardwright.core.report.gather import as_time, gather, gather_files
+from shardwright.core.report.gather import gather, gather_files
 from shardwright.core.report.render import render
 from shardwright.core.stats_pb import stats_pb
 from shardwright.core.validation.shard import ShardCheck
@@ -208,18 +208,13 @@ def read_unchanged(directory: str, fingerprint: str) -> Dataset:
 
 def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any] | None, path: str) -> str:
     """Draws `report.html` for a path."""
-    now = as_time(time.time())
     if not results.directory:
-        return render(
-            gather_files(results.name, results.paths, validation=report, statistics=measured, drawn=now)
-        )
+        return render(gather_files(results.name, results.paths, validation=report, statistics=measured))
     drift, previous = None, results.previous
     if previous is not None and results.dataset is not None:
         described = Described(results.name, results.dataset, report, measured)
         drift = drift_between(previous.described, described, previous.changes)
-    return render(
-        gather(results.directory, validation=report, statistics=measured, drift=drift, page=path, drawn=now)
-    )
+    return render(gather(results.directory, validation=report, statistics=measured, drift=drift, page=path))
 
 
 def facts_of(

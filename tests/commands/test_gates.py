@@ -119,7 +119,7 @@ def report_of(depth: CheckDepth, *findings: Finding, time: str = "") -> Validati
 
 
 def verdict(document: dict[str, Any]) -> tuple[str, str]:
-    read = select_findings(ValidationReport.from_json(document), FINGERPRINT, "")
+    read = select_findings(ValidationReport.from_json(document), FINGERPRINT)
     assert read is not None
     found = verdict_of(read)
     return found.text, found.tone

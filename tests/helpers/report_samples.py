@@ -17,6 +17,7 @@ from shardwright.schemas.codes import QUALITY, WARNINGS, FindingCode
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, Pair
 from shardwright.schemas.findings import ValidationReport
+from shardwright.schemas.ledger import ledger_json
 from shardwright.schemas.plan import Plan
 
 #: Names that break pages without escaping, each in another place.
@@ -62,10 +63,10 @@ def dataset_of(class_counts: dict[str, dict[str, int]], records: dict[str, int],
       **fields: Other fields of the dataset, and `settings`.
     """
     labels = tuple(dict.fromkeys(name for counts in class_counts.values() for name in counts))
-    ledger = dict.fromkeys(("listed", "written", "quarantined", "filtered", "deduplicated"), 0)
     return Dataset(
         **{
-            "name": "pets", "layout": "classification", "features": (), "versions": {}, "ledger": ledger,
+            "name": "pets", "layout": "classification", "features": (), "versions": {},
+            "ledger": ledger_json({}, {}),
             "plan": Plan(labels, dict.fromkeys(records, 1), {}, fields.pop("settings", {})),
             "splits": {
                 split: (Shard(f"{split}-00000-of-00001.tfrecord", count, 10**9, "a"),)
@@ -141,7 +142,7 @@ def made_up(
     )  # fmt: skip
     longest = max(names, key=len, default="key")
     shards = {f"{split}-00000-of-00001.tfrecord" for split in ("train", "test")}
-    validation = select_findings(validation_of(per_code, codes, longest), "", "2026-01-02")
+    validation = select_findings(validation_of(per_code, codes, longest), "")
     seen = {place: draw(i) for i, place in enumerate(dict.fromkeys(shown_places(validation, shards)))}
     counts = {name: max(1, records // (i + 1)) for i, name in enumerate(names)}
     written = sum(counts.values())

@@ -38,9 +38,8 @@ from shardwright.schemas.version import VersionRecord, VersionState
 def test_every_class_has_pictures_and_the_ledger_is_shown(sound_dataset: Path) -> None:
     data = gather(str(sound_dataset))
     dataset = read_dataset(sound_dataset)
-    assert [sheet.label for sheet in data.sheets] == list(dataset.labels) and gather(
-        str(sound_dataset)
-    ) == data
+    assert [sheet.label for sheet in data.sheets] == list(dataset.labels)
+    assert gather(str(sound_dataset)).sheets == data.sheets
     ledgers = [read_ledger(sound_dataset, Path(shard.file).stem)[1:] for shard in dataset.shards]
     written = {(line["key"], line.get("offset")) for lines in ledgers for line in lines}
     for sheet in data.sheets:
