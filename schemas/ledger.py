@@ -229,12 +229,9 @@ class ShardHeader:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the first line of the shard's ledger."""
-        values = {name: getattr(self, name) for name in _HEADER_FIELDS}
+        values = fields_json(self)
         given = {name: value for name, value in values.items() if value or name not in OPTIONAL_TOTALS}
         return {"ledger_version": LEDGER_VERSION, **given}
-
-
-_HEADER_FIELDS = tuple(item.name for item in fields(ShardHeader))
 
 
 @dataclass(frozen=True, slots=True)
@@ -593,15 +590,9 @@ class SourceSizes(Sums):
 
     def summary(self) -> dict[str, Any]:
         """Returns the entry for `run.json`: the number of images, and the moments of each measure."""
-        measured = {"width": self.width, "height": self.height, "bytes": self.bytes}
-        return {
-            "images": self.images,
-            **{
-                name: {**moments.summary(), "sum": int(moments.sum)}
-                for name, moments in measured.items()
-                if moments.count
-            },
-        }
+        measured = {name: moments for name, moments in vars(self).items() if moments.count}
+        sums = {name: {**moments.summary(), "sum": int(moments.sum)} for name, moments in measured.items()}
+        return {"images": self.images, **sums}
 
 
 @dataclass
@@ -662,26 +653,12 @@ class ShardTotals:
         self.damaged += bool(entry.damaged)
         self.warned += bool(entry.decoder_warning) and not entry.damaged
 
-    def header(self, split: str, shard: int, num_shards: int) -> ShardHeader:
-        """Returns the totals as a header, without the fields that need the shard's file.
-
-        Args:
-          split: Split of the shard.
-          shard: Number of the shard, from 0.
-          num_shards: Number of shards in the split.
-        """
+    def header(self, place: ShardPlace) -> ShardHeader:
+        """Returns the totals as the header of a shard, without the fields that need the shard's file."""
         sums = {item.name: _in_order(getattr(self, item.name)) for item in fields(self)}
-        return ShardHeader(
-            file="",
-            split=split,
-            shard=shard,
-            num_shards=num_shards,
-            plan_digest="",
-            records=self.counts[Outcome.WRITTEN],
-            bytes=0,
-            sha256="",
-            **{**sums, "sources": self.sources.as_json()},
-        )
+        sums["sources"] = self.sources.as_json()
+        records = self.counts[Outcome.WRITTEN]
+        return ShardHeader("", *place, plan_digest="", records=records, bytes=0, sha256="", **sums)
 
 
 def _in_order(sums: Any) -> Any:
@@ -729,16 +706,10 @@ class LedgerLines:
             lines = "".join(f"{json.dumps(entry.as_json())}\n" for entry in entries)
             self._packed.append(zlib.compress(lines.encode("ascii"), 1))
 
-    def header(self, split: str, shard: int, num_shards: int) -> ShardHeader:
-        """Returns the header with the sums, without the fields that need the shard's file.
-
-        Args:
-          split: Split of the shard.
-          shard: Number of the shard, from 0.
-          num_shards: Number of shards in the split.
-        """
+    def header(self, place: ShardPlace) -> ShardHeader:
+        """Returns the header of a shard with the sums, without the fields that need the shard's file."""
         self._settle()
-        return self._totals.header(split, shard, num_shards)
+        return self._totals.header(place)
 
     @property
     def index(self) -> bytes:

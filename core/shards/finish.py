@@ -56,7 +56,7 @@ def finish_shard(
         with while_held(hold):
             storage.move_into_place(temporary, storage.join(directory, file))
     header = replace(
-        lines.header(*place),
+        lines.header(place),
         file=file,
         plan_digest=plan_digest,
         bytes=size,

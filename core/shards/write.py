@@ -114,7 +114,7 @@ class ShardWriter:
                 return reused, ShardWork()
             if place.split == NO_SPLIT:  # files without their own key, which have no record and no shard
                 lines = LedgerLines.of(convert_ref(ref, plan.recipe).entry for ref in plan.refs)
-                header = replace(lines.header(*place), plan_digest=plan.digest)
+                header = replace(lines.header(place), plan_digest=plan.digest)
                 return write_ledger(self.directory, place, ShardResult(header), lines, hold), ShardWork()
             started = time.time()
             file = shard_file(*place, self.settings.suffix)

@@ -190,7 +190,7 @@ class LedgerCheck:
             return None
         try:
             header = header_from_json(self._header)
-            counted_header = self._totals.header(*header.place)
+            counted_header = self._totals.header(header.place)
         except (TypeError, ValueError, KeyError):
             return None
         return LedgerSummary(

@@ -15,4 +15,4 @@ def dump_ledger(header: ShardHeader, entries: Iterable[Entry]) -> bytes:
 
 def result_of(place: ShardPlace, entries: Iterable[Entry]) -> ShardResult:
     """Returns a result with the sums of some entries, without the values that come from the shard's file."""
-    return ShardResult(LedgerLines.of(entries).header(*place))
+    return ShardResult(LedgerLines.of(entries).header(place))

@@ -45,8 +45,9 @@ from shardwright.schemas.ledger import (
     ref_digest,
     written_entries,
 )
+from shardwright.schemas.plan import ShardPlace
 
-_PLACE = ("train", 0, 1)
+_PLACE = ShardPlace("train", 0, 1)
 
 
 def filtered(number: int) -> Entry:
@@ -81,7 +82,7 @@ def test_groups_do_not_change_the_files(entries: list[Entry], together: int) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "ENTRIES_TOGETHER", together)
         lines = LedgerLines.of(entries)
-        header = replace(lines.header(*_PLACE), file="train-00000-of-00001.tfrecord")
+        header = replace(lines.header(_PLACE), file="train-00000-of-00001.tfrecord")
         data = lines.dump(header)
         assert data == lines.dump(header)
     text = [json.dumps(header.as_json(), sort_keys=True), *(json.dumps(entry.as_json()) for entry in entries)]
@@ -93,7 +94,7 @@ def test_groups_do_not_change_the_files(entries: list[Entry], together: int) -> 
     totals = ShardTotals()
     for entry in entries:
         totals.add(entry)
-    assert lines.header(*_PLACE) == totals.header(*_PLACE)
+    assert lines.header(_PLACE) == totals.header(_PLACE)
 
 
 @pytest.mark.slow
@@ -102,7 +103,7 @@ def test_lines_take_a_fraction_of_the_memory_of_entries() -> None:
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
         lines = LedgerLines.of(map(filtered, range(count)))
-        lines.dump(lines.header(*_PLACE))
+        lines.dump(lines.header(_PLACE))
         return tracemalloc.get_traced_memory()[1] - before
 
     with traced_memory():
@@ -113,7 +114,7 @@ def test_lines_take_a_fraction_of_the_memory_of_entries() -> None:
 def test_entries_that_are_not_wanted_take_no_memory() -> None:
     entries = [Entry("a.jpg", Outcome.WRITTEN, offset=0, length=20), *map(filtered, range(30_000))]
     lines = LedgerLines.of(entries)
-    data = lines.dump(replace(lines.header(*_PLACE), sha256="x"))
+    data = lines.dump(replace(lines.header(_PLACE), sha256="x"))
     with traced_memory() as peak:
         assert list(written_entries(data, "x")) == entries[:1]
         assert peak() < 5e6
