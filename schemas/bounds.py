@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.units import parse_int
 
 _PREFIX = "TOO_MANY_"
 _HIGHEST = 2**63 - 1
@@ -112,10 +112,9 @@ def parse_bounds(text: str) -> Bounds:
             )
         if _NAMES[code] in bounds:
             raise ValueError(f"{code} occurs twice")
-        try:
-            bounds[_NAMES[code]] = parse_int(number, low=1, high=_HIGHEST)
-        except ValueError as error:
-            raise ValueError(f"{code}: {error}") from None
+        if not re.fullmatch(r"\+?\d{1,20}", number) or not 1 <= int(number) <= _HIGHEST:
+            raise ValueError(f"{code}: {number!r} is not a whole number from 1 to {_HIGHEST}")
+        bounds[_NAMES[code]] = int(number)
     return Bounds(**bounds)
 
 

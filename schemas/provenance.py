@@ -118,28 +118,25 @@ def one_line(text: str) -> str:
     return text
 
 
-def web_address(text: str) -> str:
-    """Returns the address of a web page.
+def check_web_address(text: str) -> None:
+    """Checks that a text is the address of a web page.
 
     Raises:
       ValueError: If it is not one.
     """
-    if text and not _WEB.match(one_line(text)):
+    if not _WEB.match(one_line(text)):
         raise ValueError("write a web address such as https://example.com/pets")
-    return text
 
 
-def iso_date(text: str) -> str:
-    """Returns a date.
+def check_date(text: str) -> None:
+    """Checks that a text is a date.
 
     Raises:
       ValueError: If it is not one.
     """
-    if text:
-        try:
-            valid = datetime.date.fromisoformat(text).isoformat() == text
-        except ValueError:
-            valid = False
-        if not valid:
-            raise ValueError("write a date such as 2026-03-31")
-    return text
+    try:
+        if datetime.date.fromisoformat(text).isoformat() == text:
+            return
+    except ValueError:
+        pass
+    raise ValueError("write a date such as 2026-03-31")

@@ -252,14 +252,3 @@ def parse_color(text: str) -> tuple[int, int, int]:
     except ValueError:
         raise ValueError(f"{text!r} is not a color; write white or #ffffff") from None
     return red, green, blue
-
-
-def parse_int(text: str, low: int, high: int) -> int:
-    """Parses a whole number in [low, high].
-
-    Raises:
-      ValueError: If it is not such a number.
-    """
-    if not re.fullmatch(r"[+-]?\d{1,20}", str(text).strip()) or not low <= int(text) <= high:
-        raise ValueError(f"{text!r} is not a whole number from {low} to {high}")
-    return int(text)

@@ -21,7 +21,7 @@ from shardwright.schemas.key_rules import parse_key_list
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.plan import DIGITS
 from shardwright.schemas.plugins import entry_points_of
-from shardwright.schemas.provenance import any_text, iso_date, one_line, parse_creators, web_address
+from shardwright.schemas.provenance import any_text, check_date, check_web_address, one_line, parse_creators
 from shardwright.schemas.sidecars import check_split_names
 from shardwright.schemas.values import TYPE_NAMES
 
@@ -200,8 +200,8 @@ FORMATS = Kind("FORMAT,...", parse_formats)
 LICENSE = Kind("LICENSE", one_line, _STATEMENT)
 PROSE = Kind("TEXT", any_text, _STATEMENT)
 CREATORS = Kind("NAME;...", parse_creators, f"{_PERSON}(; ?{_PERSON})*")
-URL = Kind("URL", web_address, "https?://[!-.0-~][!-~]*")
-DATE = Kind("DATE", iso_date, "[0-9]{4}-[0-9]{2}-[0-9]{2}")
+URL = Kind("URL", check_web_address, "https?://[!-.0-~][!-~]*")
+DATE = Kind("DATE", check_date, "[0-9]{4}-[0-9]{2}-[0-9]{2}")
 VERSIONS = number(0, 1e9, advice="write the number of versions to keep, such as 5, or 0 for all")
 DAYS = number(0, 1e9, metavar="DAYS", advice="write a number of days, such as 30")
 MINUTES = number(1, 1e9, metavar="MINUTES", advice="write a number of minutes from 1 on, such as 60")

@@ -341,7 +341,8 @@ class ConvertSettings:
         """The columns to store as features. Those that the layout names come first."""
         named = layout_by_name(self.layout).columns
         names = {column.name for column in named}
-        return (*named, *(column for column in self._option_columns if column.name not in names))
+        given = parse_extra_columns(self.extra_columns)
+        return (*named, *(column for column in given if column.name not in names))
 
     def option_of(self, column: ExtraColumn) -> str:
         """Returns the origin of an extra column for messages: an option, or the layout."""
@@ -349,16 +350,12 @@ class ConvertSettings:
         named = any(item.name == column.name for item in layout.columns)
         return f"{f'--layout {layout.name}, column' if named else '--extra_columns'} {printable(column.name)}"
 
-    @property
-    def _option_columns(self) -> tuple[ExtraColumn, ...]:
-        return parse_extra_columns(self.extra_columns)
-
     @cached_property
     def record_layout(self) -> Layout:
         """The layout of the records, with the extra columns' features."""
         return extended(
             layout_by_name(self.layout),
-            self._option_columns,
+            parse_extra_columns(self.extra_columns),
             bool(self.label_separator),
             self.folds > 0,
             self.states_dtype,

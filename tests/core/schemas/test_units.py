@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 
 import pytest
 from hypothesis import given
@@ -80,11 +79,6 @@ def test_colors_are_parsed() -> None:
     assert units.parse_color("#0a141e") == units.parse_color("rgb(10, 20, 30)") == (10, 20, 30)
 
 
-def test_whole_numbers_are_parsed() -> None:
-    assert units.parse_int("+7", 0, 9) == 7
-    assert units.parse_int(str(2**63 - 1), 0, 2**63 - 1) == 2**63 - 1
-
-
 #: Functions, and texts that each refuses.
 REFUSED: list[tuple[Callable[[str], object], tuple[str, ...]]] = [
     (units.parse_size, ("", "MB", "-1", "1.5.1MB", "12 parsecs", "0", "0.1", "1e9", "1_000", "nan")),
@@ -100,7 +94,6 @@ REFUSED: list[tuple[Callable[[str], object], tuple[str, ...]]] = [
         units.parse_color,
         ("", "whitish", "#12", "255,255,255", "rgb(1,2)", "rgb(256,0,0)", "hsv(10,200%,90%)"),
     ),
-    (partial(units.parse_int, low=0, high=9), ("", "10", "-1", "7.0", "1e1", "seven", "9" * 30)),
 ]
 
 
