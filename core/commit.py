@@ -314,7 +314,7 @@ def was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> 
 
     The staged files are removed last. While all of them exist, the swap starts again.
     """
-    if job.directory == job.output or not missing_shards(job.directory, result, listed=listed):
+    if job.directory == job.output or not missing_shards(result, listed):
         return False
     return bool(stored_document(job.output, dataset.DATASET_JSON).get("fingerprint") == result.fingerprint)
 

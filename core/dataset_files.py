@@ -188,24 +188,20 @@ def json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def missing_shards(
-    directory: str, described: Dataset, with_indexes: bool = False, listed: Iterable[str] | None = None
-) -> list[str]:
-    """Returns the shards of a dataset that are not in a directory.
+def missing_shards(described: Dataset, listed: Iterable[str], with_indexes: bool = False) -> list[str]:
+    """Returns the shards of a dataset that are not in its directory.
 
     Args:
-      directory: Directory in which the shards should be.
       described: The dataset.
+      listed: Files in the directory.
       with_indexes: Whether to return missing indexes too.
-      listed: Files in the directory. None to list them here.
     """
-    present = set(storage.list_files(directory) if listed is None else listed)
+    present = set(listed)
     files = [shard.file for shard in described.shards]
     if with_indexes:
         files += [
-            index_file(split, index, len(shards))
-            for split, shards in described.splits.items()
-            for index, shard in enumerate(shards)
+            index_file(split, index, count)
+            for split, index, count, shard in described.placed_shards()
             if shard.records and not is_compressed(shard.file)
         ]
     return [file for file in files if file not in present]
@@ -222,7 +218,7 @@ def check_shards(directory: str, described: Dataset, listed: Iterable[str]) -> N
     Raises:
       EngineError: If a shard is missing.
     """
-    missing = missing_shards(directory, described, listed=listed)
+    missing = missing_shards(described, listed)
     if missing:
         raise EngineError(
             f"{counted(len(missing), 'shard')} {is_or_are(len(missing))} missing in {printable(directory)}, "
