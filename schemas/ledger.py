@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import islice
-from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
 from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
@@ -466,36 +465,27 @@ def sums_of_headers(headers: Iterable[ShardHeader], splits: Iterable[str]) -> di
 _NOT_READ, _LISTED = (Outcome.FILTERED.value, Outcome.DEDUPLICATED.value), Stage.LIST.value
 
 
-def ref_digest(key: str, line: str) -> str:
+def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
     """Returns the digest of a reference: of its part in the record and the ledger line, without its state.
-
-    Args:
-      key: Key of the reference.
-      line: The rest of what the digest covers (`line_after_key`).
-
-    Returns:
-      16 hex digits. That is enough, because only digests of the same key are compared.
-    """
-    return hashlib.blake2b(f"[{encode_basestring_ascii(key)}, {line}".encode(), digest_size=8).hexdigest()
-
-
-def line_after_key(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
-    """Returns everything besides the key that the digest of a reference covers.
 
     Args:
       ref: The reference.
       label_ids: Ids of its classes, -1 for an unknown one.
       *others: Further values that go into its record.
+
+    Returns:
+      16 hex digits. That is enough, because only digests of the same key are compared.
     """
     line: list[object] = [
-        ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason, _lasting(ref), ref.extra, *others,
+        ref.key, ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason,
+        _lasting(ref), ref.extra, *others,
     ]  # fmt: skip
     if ref.outcome == Outcome.QUARANTINED:
         line.append(ref.message)  # other messages name the place in the listing, which may change
     elif ref.place and (place := decode_place(ref.place)).method in BARE_PIXELS:
         # Raw pixels of another shape are another picture.
         line += [place.method, place.shape, place.planar, place.dtype]
-    return json.dumps(line)[1:]
+    return hashlib.blake2b(json.dumps(line).encode(), digest_size=8).hexdigest()
 
 
 def _lasting(ref: ImageRef) -> str:

@@ -26,7 +26,7 @@ from shardwright.schemas.configuration.settings import (
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs, source_id_of
-from shardwright.schemas.ledger import PlanDigest, line_after_key, recipe_digest, ref_digest
+from shardwright.schemas.ledger import PlanDigest, recipe_digest, ref_digest
 from shardwright.schemas.plan import Forecast, ShardPlace
 
 #: Number of references that are unpacked at once, and of those that are packed together for that. Only shards
@@ -181,7 +181,7 @@ def plan_shard(
     refs = OrderedRefs.by_hash(planned.refs, settings.seed)
     roles = layout.by_role.keys()
 
-    def line_of(ref: ImageRef) -> str:
+    def digest_of(ref: ImageRef) -> str:
         labels = ref.labels
         more: list[Any] = [planned.place.split] if FeatureRole.SPLIT in roles else []
         if ref.fold >= 0:
@@ -195,12 +195,12 @@ def plan_shard(
             more.append(("min_bytes", settings.min_source_bytes))
         if (version := versions.get(HEIF_DECODER)) and extension_of(ref.key) in SUPPORTED_KINDS["heif"]:
             more.append((HEIF_DECODER, version))
-        return line_after_key(ref, [ids.get(name, -1) for name in labels], *more)
+        return ref_digest(ref, [ids.get(name, -1) for name in labels], *more)
 
     digest, lines = PlanDigest(recipes.shard), bytearray()
     candidates, has_known_states = 0, True
     for part in refs.parts():
-        part_digests = [ref_digest(ref.key, line_of(ref)) for ref in part]
+        part_digests = list(map(digest_of, part))
         digest.add_refs(part, part_digests)
         lines += bytes.fromhex("".join(part_digests))
         readable = [ref for ref in part if not ref.outcome]

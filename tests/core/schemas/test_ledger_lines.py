@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import tracemalloc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,6 @@ from shardwright.schemas.ledger import (
     ShardTotals,
     SourceSizes,
     dump_index,
-    line_after_key,
     line_blocks,
     load_ledger,
     recipe_digest,
@@ -179,11 +178,6 @@ def plan_digest(recipe: str, refs: Iterable[tuple[ImageRef, str]]) -> str:
     return digest.hexdigest()
 
 
-def digest_of(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
-    """Returns the digest of a reference."""
-    return ref_digest(ref.key, line_after_key(ref, label_ids, *others))
-
-
 #: Settings that the plan records only if they are given.
 SELECTION: dict[str, Any] = {
     "min_bytes": "1kB", "min_side": 9, "max_aspect": 2.0, "max_per_class": 9, "drop": "DARK",
@@ -251,7 +245,7 @@ def test_settings_outside_the_identity_are_listed_here() -> None:
     ids=lambda change: ",".join(change),
 )
 def test_the_digest_covers_what_a_reference_adds_to_its_record(change: dict[str, Any]) -> None:
-    assert digest_of(REF._replace(**change), [0]) != digest_of(REF, [0])
+    assert ref_digest(REF._replace(**change), [0]) != ref_digest(REF, [0])
 
 
 @pytest.mark.parametrize(
@@ -269,13 +263,13 @@ def test_the_digest_covers_what_a_reference_adds_to_its_record(change: dict[str,
     ids=lambda change: ",".join(change),
 )
 def test_the_digest_ignores_the_place_and_state_of_a_source(change: dict[str, Any]) -> None:
-    assert digest_of(REF._replace(**change), [0]) == digest_of(REF, [0])
+    assert ref_digest(REF._replace(**change), [0]) == ref_digest(REF, [0])
 
 
 def test_the_digest_covers_class_ids_and_further_values() -> None:
     objects = REF._replace(label="a\x1fb", annotations=BOX.encode())
-    seen = {digest_of(objects, ids) for ids in ([0, 1], [1, 0], [0, -1])}
-    assert len(seen | {digest_of(objects, [0, 1], "train"), digest_of(objects, [0, 1], "test")}) == 5
+    seen = {ref_digest(objects, ids) for ids in ([0, 1], [1, 0], [0, -1])}
+    assert len(seen | {ref_digest(objects, [0, 1], "train"), ref_digest(objects, [0, 1], "test")}) == 5
 
 
 def test_the_digest_covers_shape_and_order_of_raw_pixels() -> None:
@@ -287,11 +281,11 @@ def test_the_digest_covers_shape_and_order_of_raw_pixels() -> None:
         ByteRange("", 5, 12, "base64_pixels", shape=(2, 2, 3)),
         ByteRange("", 5, 12),
     ]
-    assert len({digest_of(REF._replace(place=place.encode()), [0]) for place in places}) == len(places)
+    assert len({ref_digest(REF._replace(place=place.encode()), [0]) for place in places}) == len(places)
     member = ByteRange("", 5, 12, DEFLATE, name="a/pixels")
-    assert digest_of(REF._replace(place=member.encode()), [0]) == digest_of(REF, [0])
+    assert ref_digest(REF._replace(place=member.encode()), [0]) == ref_digest(REF, [0])
     moved = places[0]._replace(file="/spool/3", offset=900, file_size=1000, file_version="9")
-    assert digest_of(REF._replace(place=moved.encode()), [0]) == digest_of(
+    assert ref_digest(REF._replace(place=moved.encode()), [0]) == ref_digest(
         REF._replace(place=places[0].encode()), [0]
     )
 
@@ -300,7 +294,7 @@ def test_the_state_of_a_record_covers_its_masks() -> None:
     def digest(version: str, **where: Any) -> str:
         place = ByteRange("", 5, 9)._replace(**where).encode()
         annotations = Annotations(objects=(ObjectAnnotation("a", mask_place=place),), semantic_place=place)
-        return digest_of(REF._replace(version=version).annotated(annotations), [0])
+        return ref_digest(REF._replace(version=version).annotated(annotations), [0])
 
     moved = digest("7", file="/versions/2/_work/spool", offset=77, file_size=99, file_version="5")
     assert digest("7") == moved != digest("8")
@@ -309,12 +303,12 @@ def test_the_state_of_a_record_covers_its_masks() -> None:
 
 def test_the_digest_covers_the_message_of_a_fault_but_not_of_a_row() -> None:
     first, second = (REF.quarantined("BAD_ROW", f"row {n}: no image") for n in (3, 4))
-    assert digest_of(first, []) != digest_of(second, [])
+    assert ref_digest(first, []) != ref_digest(second, [])
 
 
 def test_the_shards_digest_covers_states_and_order_of_its_candidates() -> None:
     other = REF._replace(key="b")
-    refs = [(ref, digest_of(ref, [0])) for ref in (REF, other)]
+    refs = [(ref, ref_digest(ref, [0])) for ref in (REF, other)]
     digest = plan_digest("recipe", refs)
     assert digest == plan_digest("recipe", iter(refs))
     assert digest != plan_digest("recipe", refs[::-1])
@@ -322,7 +316,7 @@ def test_the_shards_digest_covers_states_and_order_of_its_candidates() -> None:
     touched = REF._replace(version="8")
     assert digest != plan_digest("recipe", [(touched, refs[0][1]), refs[1]])
     left_out = [REF.filtered("DOTFILE"), touched.filtered("DOTFILE")]
-    assert len({plan_digest("recipe", [(ref, digest_of(ref, [0]))]) for ref in left_out}) == 1
+    assert len({plan_digest("recipe", [(ref, ref_digest(ref, [0]))]) for ref in left_out}) == 1
 
 
 def test_the_recipes_digest_covers_settings_and_versions_in_any_order() -> None:
