@@ -241,12 +241,10 @@ class SortBuffered(beam.DoFn):
     `EncodedRefs -> (place, EncodedRefs)`.
 
     Args:
-      placed: Returns references with their places, given references and the side input of the step, or None.
+      placed: Returns references with their places, given references and the side input of the step, if any.
     """
 
-    def __init__(
-        self, placed: Callable[[Iterable[ImageRef], Any], Iterable[tuple[ShardId, ImageRef]]]
-    ) -> None:
+    def __init__(self, placed: Callable[..., Iterable[tuple[ShardId, ImageRef]]]) -> None:
         self._placed = placed
 
     def start_bundle(self) -> None:
@@ -256,7 +254,8 @@ class SortBuffered(beam.DoFn):
 
     def process(self, batch: EncodedRefs, side: Any = None) -> Iterator[tuple[ShardId, EncodedRefs]]:
         """Collects references; yields them by place when there are many."""
-        for place, ref in self._placed(decode_refs(batch), side):
+        sides = () if side is None else (side,)
+        for place, ref in self._placed(decode_refs(batch), *sides):
             self._sorted[place].append(ref)
             self._weight += _weight(ref)
         if self._weight >= BUFFERED_REFS:

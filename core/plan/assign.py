@@ -370,14 +370,14 @@ _KEY_BUCKETS = 2048
 _MADE = "made"
 
 
-def keys_by_bucket(refs: Iterable[ImageRef], _: object = None) -> Iterator[tuple[ShardId, ImageRef]]:
+def keys_by_bucket(refs: Iterable[ImageRef]) -> Iterator[tuple[ShardId, ImageRef]]:
     """Yields keys and locations by the keys alone, so that equal keys of different splits meet."""
     for ref in refs:
         bucket = zlib.crc32(ref.key.encode()) % _KEY_BUCKETS
         yield ("", bucket), ImageRef(ref.key, ref.uri, place=ref.place, message=ref.message)
 
 
-def source_ids_by_bucket(refs: Iterable[ImageRef], _: object = None) -> Iterator[tuple[ShardId, ImageRef]]:
+def source_ids_by_bucket(refs: Iterable[ImageRef]) -> Iterator[tuple[ShardId, ImageRef]]:
     """Yields the ids that records store and the locations of their images, so that equal ids meet."""
     for ref in refs:
         number = number_text(source_id_of(ref)) if ref.is_candidate else ""
