@@ -140,7 +140,7 @@ class _PrintedCredentials:
                 "access_key_id": printed["AccessKeyId"],
                 "secret_access_key": printed["SecretAccessKey"],
                 "token": printed.get("SessionToken"),
-                "expires_at": datetime.fromisoformat(expiration) if expiration else None,
+                "expires_at": datetime.fromisoformat(expiration).astimezone(UTC) if expiration else None,
             }
         except (OSError, subprocess.SubprocessError, *_WRONG_FORM) as error:
             raise EngineError(

@@ -195,7 +195,8 @@ def test_credentials_come_from_a_profile(
 ) -> None:
     """Amazon's command line, or the program of the profile, prints credentials that live for a while."""
     log, printed, program = tmp_path / "log", tmp_path / "printed", tmp_path / "aws"
-    printed.write_text(json.dumps({**PRINTED, "Expiration": "2099-01-01T00:00:00Z"}))
+    expiration = "2099-01-01T00:00:00" + ("" if kind == "role" else "Z")  # without a zone, it is local time
+    printed.write_text(json.dumps({**PRINTED, "Expiration": expiration}))
     put_script(program, f"echo called >> {log}\ncat {printed}\n")
     lines = {
         "keys": "aws_access_key_id = A%\naws_secret_access_key = s\n",
