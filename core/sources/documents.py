@@ -201,8 +201,13 @@ class DocumentFormat:
     def _names_in(self, folder: InputProbe, settings: ConvertSettings, tried: int | None) -> list[str]:
         return folder.files_with(self.suffixes, tried, lambda path: self._is_one(path, settings))
 
-    def _check_others(self, probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> None:
+    def _check_others(
+        self, probe: InputProbe, names: Sequence[str], settings: ConvertSettings
+    ) -> Iterator[tuple[str, str]]:
         """Checks that files in folders that are named like splits are all.
+
+        Yields:
+          The folder of a split with images and without such a file, and why it is left out.
 
         Raises:
           UsageError: If a folder of another name has such a file.
@@ -212,6 +217,8 @@ class DocumentFormat:
             is_other = name not in used and not name.startswith(".")
             if is_other and self._names_in(probe.inside(name), settings, _MAX_TRIED):
                 raise beside_splits(probe.where, sorted(used), name, self.title)
+            if is_other and split_token(name) == name and probe.inside(name).has_images:
+                yield name, f"it holds no {self.noun}"
 
     def _files(
         self, probe: InputProbe, settings: ConvertSettings
@@ -224,8 +231,8 @@ class DocumentFormat:
         names = [""] if probe.is_file else [*self._names(probe, settings)]
         if not names:
             raise UsageError(f"{probe.where} holds no {self.noun}; {self.rule}")
-        self._check_others(probe, names, settings)
-        left_out = self.leave_out(probe, names, settings)
+        others = self._check_others(probe, names, settings)
+        left_out = {**self.leave_out(probe, names, settings), **dict(others)}
         files: dict[ListFile, str] = {}
         for name, split in splits_of_files(name for name in names if name not in left_out).items():
             path, key = (storage.join(probe.path, name), name) if name else (probe.path, probe.name)

@@ -221,3 +221,10 @@ def test_panoptic_files_that_are_not_used_are_named(tmp_path: Path, photos: list
     assert "instances_val2017.json (--layout panoptic stores" in left_out(tmp_path, "panoptic")
     shutil.rmtree(folder / "panoptic_val2017")
     assert "name it with --mask_dir" in left_out(tmp_path, "vision")
+
+
+def test_the_images_of_a_split_without_a_file_are_named(tmp_path: Path) -> None:
+    for split in ("train", "valid"):
+        save(tmp_path / split / "_annotations.coco.json", coco_of(put_photos(tmp_path / split)))
+    (tmp_path / "train" / "_annotations.coco.json").unlink()
+    assert listed(tmp_path).input.detected_as.endswith("; left out: train (it holds no COCO JSON)")
