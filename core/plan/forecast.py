@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -557,6 +558,13 @@ def _warnings(
             f"There is only one class, {labels[0]!r}, but a classifier needs two; "
             "is the input one folder too deep?"
         )
+    forms = {unicodedata.normalize("NFC", name): name for name in labels}
+    for name in labels:
+        if (other := forms[unicodedata.normalize("NFC", name)]) != name:
+            yield (
+                f"The classes {name!a} and {other!a} differ only in their Unicode form; give both one "
+                "name with --rename_labels."
+            )
     objects = {split: summary.classes[split].total() for split, count in summary.candidates.items() if count}
     if settings.record_layout.needs is Needs.OBJECTS and not all(objects.values()):
         without = units.listed(in_split_order(split for split, count in objects.items() if not count))

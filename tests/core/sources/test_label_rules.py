@@ -217,3 +217,15 @@ def test_a_source_that_counts_from_one_is_refused(
     _csv(tmp_path / "in", [1, 2, 2])
     done = run(capfd, "plan", "--input", source, "--class_names", names)
     assert "No image has the class number 0 ('cat')" in done.out + done.err, done
+
+
+def test_names_that_differ_only_in_their_unicode_form_are_a_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.png").write_bytes(picture(1))
+    (tmp_path / "b.png").write_bytes(picture(2))
+    rows = [("image", "label"), ("a.png", "caf\u00e9"), ("b.png", "cafe\u0301")]
+    write_csv(tmp_path / "list.csv", rows)
+    done = run(capfd, "plan", tmp_path / "list.csv")
+    text = r"The classes 'cafe\u0301' and 'caf\xe9' differ only in their Unicode form"
+    assert done.code == 0 and text in " ".join(done.out.split())
