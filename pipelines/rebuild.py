@@ -185,9 +185,10 @@ def rebuild(
     """
     started = time.time()
     extra = given_options(beam_options)
-    if extra != [] and storage.is_remote(os.fspath(job)):
+    job = os.fspath(job or "")
+    if extra != [] and storage.is_remote(job):
         as_beam_options(beam_options)  # the job file is read with their credentials and endpoint
-    job_file = read_job(os.fspath(job), values) if job else job_of(values)
+    job_file = read_job(job, values) if job else job_of(values)
     arguments = None if extra is None else [*job_file.beam, *extra]
     options, described = None, False  # Beam is not imported if there turns out to be nothing to do
     with _telling_failures(job_file, started):

@@ -197,6 +197,7 @@ def test_the_errors_are_public() -> None:
         ),
         (lambda: shardwright.convert(input="no photos", output="out"), "input='no photos' does not exist"),
         (lambda: shardwright.convert(input="photos"), "output= is missing"),
+        (lambda: shardwright.rebuild(None, input="photos"), "output= is missing"),
         (lambda: shardwright.inspect("photos"), "name the output= of a conversion"),
         (lambda: shardwright.salvage("out", "saved"), "dataset='out' does not exist"),
         (lambda: shardwright.inspect("out", records=-1), "records=-1: write a whole number from 0 to 10,000"),
