@@ -35,7 +35,7 @@ from shardwright.core.validation.against_record import (
     compare_record,
     truth_of,
 )
-from shardwright.schemas.codes import FilterReason, FindingCode, Outcome
+from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
 from shardwright.schemas.example import ParsedExample
@@ -432,7 +432,8 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
         if now.outcome != Outcome.WRITTEN or not work.facts.same_software or not convert:
             return
         message = f"it was quarantined as {entry.reason}, but nothing is wrong with it now"
-        code = FindingCode.SOURCE_CHANGED
+        if entry.reason != QuarantineReason.DAMAGED_RECORD:  # the source need not have changed since
+            code = FindingCode.SOURCE_CHANGED
     elif entry is not None and entry.outcome not in (Outcome.DEDUPLICATED, Outcome.FILTERED):
         message = "the ledger lists it as written, but no sound record contains it"
     elif now.outcome == Outcome.FILTERED:

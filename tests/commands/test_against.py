@@ -16,6 +16,7 @@ from helpers.resealing import frame, put, read_shard
 from helpers.tfrecords import features_of
 
 from shardwright.pipelines.convert import convert
+from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import OF_SOURCE, FindingCode
 from shardwright.schemas.errors import UsageError
@@ -180,6 +181,14 @@ def test_a_duplicate_and_a_lost_record_are_reported(copy: Path, name: str) -> No
     found = [*findings_of(copy / name), *compared(copy / name, copy / "source")]
     assert [item.record for item in found if item.code is FindingCode.DUPLICATE_KEY] == [3]
     assert codes([item for item in found if item.code in OF_SOURCE]) == [("RECORD_MISSING", keys[3])]
+
+
+def test_a_record_that_salvage_lost_is_missing(copy: Path) -> None:
+    shard = next((copy / "resized").glob("train-00000-*.tfrecord"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    salvage(str(copy / "resized"), output=str(copy / "saved"))
+    lost = [line["key"] for line in written_lines(copy / "resized", shard.name)][-1]
+    assert codes(compared(copy / "saved", copy / "source")) == [("RECORD_MISSING", lost)]
 
 
 def test_without_ledgers_the_records_are_compared(copy: Path) -> None:
