@@ -204,27 +204,14 @@ def parse_message(name: str, data: bytes) -> Any:
         raise ValueError("its bytes are not a sound message, perhaps because some are missing") from None
 
 
-def _list_of(message: Any) -> tuple[FeatureType | None, Any]:
-    """Returns the kind of a Feature message and its list; None if it has no kind."""
-    name = message.WhichOneof("kind")
-    return (_KIND_OF[name], getattr(message, name)) if name else (None, None)
-
-
-def _feature_of(message: Any) -> Feature:
-    """Returns a Feature message with its values copied."""
-    kind, content = _list_of(message)
-    return Feature(kind, content.value[:] if kind else [])
-
-
 def parse_example(data: bytes) -> dict[str, Feature]:
     """Parses a serialized `tf.train.Example`.
 
     Raises:
       ValueError: If the bytes are not such a message.
     """
-    with PARSING:
-        message = parse_message("Example", data)
-        return {entry.key: _feature_of(entry.value) for entry in message.features.feature}
+    example = ParsedExample(data)
+    return {name: example.feature(name) for name in example.features}
 
 
 class ParsedExample:
@@ -252,15 +239,14 @@ class ParsedExample:
         """Returns the kind of a feature and its list; None if it is absent or has no kind."""
         message = self.features.get(name)
         with PARSING:
-            return (None, None) if message is None else _list_of(message)
+            kind = None if message is None else message.WhichOneof("kind")
+            return (_KIND_OF[kind], getattr(message, kind)) if kind else (None, None)
 
     def feature(self, name: str) -> Feature:
         """Returns a feature with its values."""
-        message = self.features.get(name)
-        if message is None:
-            return Feature(None, [])
         with PARSING:
-            return _feature_of(message)
+            kind, content = self.list_in(name)
+            return Feature(kind, content.value[:] if kind else [])
 
 
 #: NumPy's name of a type -> (TensorFlow's number for it, letter for `struct`).
