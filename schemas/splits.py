@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
 from shardwright.schemas.image_ref import NO_SPLIT, printable
-from shardwright.schemas.units import counted
+from shardwright.schemas.units import counted, percent
 
 #: Minimum ratio of the two shares.
 MIN_RATIO = 2.0
@@ -50,7 +50,8 @@ class ClassShare(NamedTuple):
         return self.number / self.records
 
     def __str__(self) -> str:
-        return f"{_percent(self.share)} of {self.split} ({self.number:,} of {self.records:,})"
+        share = percent(self.number, self.records)
+        return f"{share} of {self.split} ({self.number:,} of {self.records:,})"
 
 
 class UnevenClass(NamedTuple):
@@ -196,14 +197,6 @@ def _is_uneven(more: ClassShare, less: ClassShare, tests: int) -> bool:
     if share < 1:
         entropy += (1 - share) * math.log((1 - share) / (1 - expected))
     return math.log(2 * tests) - count * entropy < math.log(MAX_CHANCE)
-
-
-def _percent(share: float) -> str:
-    """Returns a share with two digits: `20%`, `6.1%`, `0.012%`; it never rounds up to 100%."""
-    value = 100 * share
-    if 99.5 <= value < 100:
-        return "over 99%"
-    return f"{value:.0f}%" if value >= 9.95 else f"{value:.2g}%" if value >= 0.001 else "under 0.001%"
 
 
 def _shortened(name: str) -> str:

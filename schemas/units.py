@@ -124,6 +124,16 @@ def decimals_apart(value: float, limit: float) -> int:
     return next((d for d in range(_MAX_DIGITS) if f"{value:.{d}f}" != f"{limit:.{d}f}"), _MAX_DIGITS)
 
 
+def percent(part: int, total: int) -> str:
+    """Returns a share with two digits: `20%`, `6.1%`, `0.012%`; it is rounded neither to 0% nor to 100%."""
+    value = 100 * part / total if part else 0.0
+    if 99.5 <= value < 100:
+        return "over 99%"
+    if 0 < value < 0.001:
+        return "under 0.001%"
+    return f"{value:.0f}%" if value >= 9.95 else f"{value:.2g}%"
+
+
 def percent_beside_limit(value: float, limit: float) -> tuple[str, str]:
     """Prints a share and its limit as percentages: 51% and 20%."""
     value_text, limit_text = beside_limit(value, limit, 100, digits=2)

@@ -23,7 +23,7 @@ from shardwright.schemas.findings import Finding
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import SplitsFrom, settings_json
 from shardwright.schemas.splits import by_split, in_split_order, totals_of
-from shardwright.schemas.units import parse_splits
+from shardwright.schemas.units import parse_splits, percent
 
 _MAX_SPLITS = 40
 #: Largest number of findings that are listed, per code and together.
@@ -390,13 +390,3 @@ def settings_in_effect(dataset: Dataset, splits: str) -> dict[str, Any]:
     if settings.get("shards"):
         settings.pop("shard_size", None)
     return settings
-
-
-def percent(part: int, total: int) -> str:
-    """Returns a share as text. It is never rounded to 0 % or to 100 %."""
-    if not total or not part or part == total:
-        return "0 %" if not part else "100 %"
-    value = 100 * part / total
-    if value < 0.1:
-        return "< 0.1 %"
-    return "> 99.9 %" if value > 99.9 else f"{value:.1f} %" if value < 10 or value > 90 else f"{value:.0f} %"
