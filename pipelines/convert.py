@@ -14,7 +14,7 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.commit import ConversionSpec, begin_conversion
-from shardwright.core.dataset_files import remove_work_leftovers
+from shardwright.core.dataset_files import read_dataset, remove_work_leftovers
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
@@ -44,7 +44,7 @@ from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.results import ConvertResult, print_convert_summary, print_inputs
 from shardwright.pipelines.run import converting, description_of, metrics_of, run_pipeline, workers_of
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
+from shardwright.schemas.dataset import OUTCOME_JSON, RUN_JSON
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 
 HELP = "Turns images into a verified, sharded TFRecord dataset."
@@ -226,14 +226,7 @@ def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
         return json.loads(storage.read_bytes(storage.join(path, name)))
 
     with storage.translated_errors("read the finished dataset in", path):
-        document = read(DATASET_JSON)
-        return ConvertResult(
-            path=path,
-            dataset=Dataset.from_json(document, storage.join(path, DATASET_JSON)),
-            outcome=read(OUTCOME_JSON),
-            run=read(RUN_JSON),
-            metrics=metrics,
-        )
+        return ConvertResult(path, read_dataset(path), read(OUTCOME_JSON), read(RUN_JSON), metrics)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

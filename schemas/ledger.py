@@ -460,9 +460,8 @@ def sums_of_headers(headers: Iterable[ShardHeader], splits: Iterable[str]) -> di
     }
 
 
-#: Outcomes of files that are not read unless they have a stage, and the step at which others may fail before
-#: that. These are plain strings, because looking up a member of an enumeration takes longer.
-_NOT_READ, _LISTED = (Outcome.FILTERED.value, Outcome.DEDUPLICATED.value), Stage.LIST.value
+#: Outcomes of files that are not read unless they have a stage.
+_NOT_READ = (Outcome.FILTERED, Outcome.DEDUPLICATED)
 
 
 def ref_digest(ref: ImageRef, label_ids: Sequence[int], *others: object) -> str:
@@ -538,7 +537,7 @@ class PlanDigest:
         self._source_key = entry.source_key
         if again:
             return
-        listed_only = (entry.outcome in _NOT_READ and not entry.stage) or entry.stage == _LISTED
+        listed_only = (entry.outcome in _NOT_READ and not entry.stage) or entry.stage == Stage.LIST
         state = "" if listed_only else entry.fingerprint
         self._digest.update(f"\n{entry.digest} {state}".encode("utf-8", "surrogateescape"))
 
@@ -549,8 +548,6 @@ class PlanDigest:
 
 #: Maximum number of images for which a shard says why boxes were dropped.
 _SHOWN = 3
-#: Plain strings, because looking up a member of an enumeration takes longer than comparing it.
-_WRITTEN, _DEDUPLICATED = Outcome.WRITTEN.value, Outcome.DEDUPLICATED.value
 
 
 @dataclass
@@ -619,13 +616,13 @@ class ShardTotals:
         # The images that were made of one source follow each other.
         self.multiplied += bool(entry.source_key) and entry.source_key == self._source_key
         self._source_key = entry.source_key
-        if outcome == _WRITTEN:
+        if outcome == Outcome.WRITTEN:
             if entry.label:
                 for name in entry.label.split(LABEL_SEPARATOR):
                     self.class_counts[name] += 1
             if entry.message and len(self.bad_boxes) < _SHOWN:
                 self.bad_boxes += (f"{entry.key} ({entry.message})",)
-        elif outcome != _DEDUPLICATED:
+        elif outcome != Outcome.DEDUPLICATED:
             self.reasons.setdefault(outcome, Counter())[entry.reason] += 1
         if entry.format:
             self.formats[entry.format] += 1

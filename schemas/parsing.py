@@ -49,11 +49,6 @@ DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.
 _ABSENT: dict[FeatureType, Value] = {FeatureType.INT64: -1, FeatureType.FLOAT: -1.0, FeatureType.BYTES: b""}
 
 
-def parsing_spec(features: Iterable[FeatureSpec]) -> dict[str, Parsing]:
-    """Returns how each feature is parsed, by name."""
-    return {spec.name: parsing_of(spec) for spec in features}
-
-
 def parsing_of(spec: FeatureSpec) -> Parsing:
     """Returns how a feature is parsed.
 
@@ -98,9 +93,7 @@ def parsing_source(parsing: Parsing) -> str:
 
 def spec_source(features: Iterable[FeatureSpec]) -> str:
     """Returns a Python statement that describes all features, for people to copy."""
-    lines = (
-        f"    {quoted(key)}: {parsing_source(value)},\n" for key, value in parsing_spec(features).items()
-    )
+    lines = (f"    {quoted(spec.name)}: {parsing_source(parsing_of(spec))},\n" for spec in features)
     return f"features = {{\n{''.join(lines)}}}\n"
 
 

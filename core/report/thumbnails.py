@@ -52,7 +52,8 @@ _WAITING = 16
 _MAX_PIXELS = 89_478_485
 #: Largest number of quarantined images that are listed.
 _MAX_QUARANTINED = 120
-#: Number of bytes of `quarantine.jsonl` that are read.
+#: Fields of a line of `quarantine.jsonl`, and number of bytes of that file that are read.
+_QUARANTINED = ("key", "uri", "stage", "reason", "message")
 _MAX_BYTES = 2_000_000
 #: Largest number of quarantined images that are tried, together and per reason.
 _MAX_PICTURES, _MAX_OF_REASON = 24, 6
@@ -185,10 +186,7 @@ def read_quarantine(directory: str) -> list[Quarantined]:
     for line in data.split(b"\n"):
         try:
             value = json.loads(line)
-            item = Quarantined(
-                key=str(value["key"]), uri=str(value["uri"]), stage=str(value["stage"]),
-                reason=str(value["reason"]), message=str(value["message"]),
-            )  # fmt: skip
+            item = Quarantined._make([*(str(value[name]) for name in _QUARANTINED), None])
         except (ValueError, KeyError, TypeError, RecursionError):
             continue  # an empty, incomplete or foreign line
         by_reason[item.reason].append(item)

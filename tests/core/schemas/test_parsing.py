@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec
-from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_of, parsing_spec, quoted, spec_source
+from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_of, quoted, spec_source
 
 tf = late("tensorflow")
 
@@ -131,7 +131,7 @@ def test_the_source_for_copying_gives_the_same_table(layout: str) -> None:
     )
     scope: dict[str, Any] = {"tf": tf}
     exec(spec_source(features), scope)
-    table = {name: as_tensorflow(parsing) for name, parsing in parsing_spec(features).items()}
+    table = {spec.name: as_tensorflow(parsing_of(spec)) for spec in features}
     assert scope["features"] == table
 
 
