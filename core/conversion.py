@@ -53,6 +53,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import Layout
 from shardwright.schemas.ledger import Entry
+from shardwright.schemas.pictures import ImageQuality
 
 Result = TypeVar("Result")
 
@@ -598,22 +599,8 @@ def measure_read(recipe: ShardRecipe, read: ReadImage) -> tuple[int, Entry, Brig
     return size, converted.entry, bright
 
 
-class Fingerprint(NamedTuple):
-    """The size of a picture, and the values by which it is compared with others.
-
-    Attributes:
-      pixels: Number of pixels of the source.
-      hash: First result of `near_duplicates.hash_and_patch`.
-      patch: Second result of it.
-    """
-
-    pixels: int
-    hash: bytes
-    patch: bytes
-
-
-def fingerprint(data: bytes, name: str, settings: ConvertSettings) -> Fingerprint:
-    """Decodes an image, reduced if possible, and computes its fingerprint.
+def fingerprint(data: bytes, name: str, settings: ConvertSettings) -> ImageQuality:
+    """Decodes an image, reduced if possible, and computes its fingerprint: its pixels, hash and patch alone.
 
     Args:
       data: The source file's bytes.
@@ -639,10 +626,10 @@ def fingerprint(data: bytes, name: str, settings: ConvertSettings) -> Fingerprin
         else:
             image, _ = decode_upright(opened, settings)
             image = color.to_color(image, settings.color, settings.background_rgb)
-        return Fingerprint(width * height, *fingerprints_of(image))
+        return ImageQuality((), (), width * height, b"", *fingerprints_of(image))
 
 
-def fingerprint_read(settings: ConvertSettings, read: ReadImage) -> Fingerprint | None:
+def fingerprint_read(settings: ConvertSettings, read: ReadImage) -> ImageQuality | None:
     """Returns the fingerprint of an image, by which near duplicates are found.
 
     It is None if the conversion will leave the image out. Such an image must not be kept in favor of one that

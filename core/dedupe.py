@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from shardwright.core.conversion import Fingerprint, ShardRecipe, fingerprint_read, map_reads
+from shardwright.core.conversion import ShardRecipe, fingerprint_read, map_reads
 from shardwright.core.images.near_duplicates import alike
 from shardwright.core.images.read import check_sha256, map_refs, read_image
 from shardwright.core.validation.duplicates import (
@@ -26,7 +26,7 @@ from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.schemas.pictures import Picture
 
 _NAME_BYTES = 8
 #: An image of a pair: negative number of pixels, and key, so that the image that is kept is the smallest.
@@ -119,16 +119,10 @@ def fingerprint_sources(
     # A batch that is processed again gets the same name.
     name = hashlib.blake2b("\n".join(ref.key for ref in refs).encode(), digest_size=_NAME_BYTES).hexdigest()
     return [
-        picture_of(name, place, ref.key, seen)
+        Picture(name, place, seen.pixels, ref.key, "", (), 0, "", 0, 0, quality=seen)
         for place, (ref, seen) in enumerate(zip(refs, reads, strict=True))
         if seen is not None
     ]
-
-
-def picture_of(batch: str, place: int, key: str, seen: Fingerprint) -> Picture:
-    """Returns the picture of an image by its place in a batch; only its bands are shared with others."""
-    quality = ImageQuality((), (), seen.pixels, b"", seen.hash, seen.patch)
-    return Picture(batch, place, seen.pixels, key, "", (), 0, "", 0, 0, quality=quality)
 
 
 def link_similar(bucket: tuple[Bucket, Iterable[bytes]]) -> Iterator[list[tuple[Ranked, Ranked]]]:
@@ -141,7 +135,7 @@ def link_similar(bucket: tuple[Bucket, Iterable[bytes]]) -> Iterator[list[tuple[
         rows = sorted(group, key=lambda row: str(row.key))  # the order of arrival does not count
         for begin in range(0, len(rows), MAX_IN_BAND):
             part = rows[begin : begin + MAX_IN_BAND]
-            pairs = alike([row.hash for row in part], [row.patch for row in part], band=band_number(kind))
+            pairs = alike([row.hash for row in part], [row.patch for row in part], band_number(kind))
             ranked = [(-row.offset, str(row.key)) for row in part]
             links = join_groups((ranked[first], ranked[second]) for first, second, _ in pairs)
             if links:

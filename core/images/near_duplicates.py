@@ -15,7 +15,7 @@ with its neighbors in an order that puts similar images near each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -26,8 +26,6 @@ from PIL import Image
 from shardwright.core.images.geometry import resize_rows_first
 
 Array = npt.NDArray[Any]
-#: Ranks pairs, given by the indexes of their first and second images; the most severe pair is lowest.
-Rank = Callable[[Array, Array], Array]
 
 HASH_BYTES = 32
 _FREQUENCIES = 16
@@ -178,9 +176,7 @@ def bands_of(hashes: Sequence[bytes], patches: Sequence[bytes]) -> list[list[byt
     return [list(row) for row in zip(*bands)]
 
 
-def alike(
-    hashes: Sequence[bytes], patches: Sequence[bytes], rank: Rank | None = None, band: int = 0
-) -> Iterator[tuple[int, int, int]]:
+def alike(hashes: Sequence[bytes], patches: Sequence[bytes], band: int) -> Iterator[tuple[int, int, int]]:
     """Yields pairs of similar images.
 
     A pair may occur several times. Of images with equal fingerprints, each is paired with the first only.
@@ -188,13 +184,10 @@ def alike(
     Args:
       hashes: Hashes of images with an equal band, in a fixed order.
       patches: Patches of the same images.
-      rank: Ranks pairs by severity, so that each image is paired only with the earlier one that gives the
-        most severe pair; among equally severe ones, with the first. None to yield all pairs.
       band: Number of the equal band.
 
     Yields:
-      Two indexes in that order, the lower one first, and the number of hash bits that differ. In a large
-      bucket the same second index can occur several times.
+      Two indexes in that order, the lower one first, and the number of hash bits that differ.
     """
     if len(hashes) < 2:
         return
@@ -202,13 +195,7 @@ def alike(
     again, windows = _windows(rows, patch_rows, band)
     yield from ((first, second, 0) for first, second in again)
     for places in windows:
-        firsts, seconds, distances = _similar(places, rows, patch_rows)
-        if rank is not None:
-            order = np.lexsort((firsts, rank(firsts, seconds), seconds))
-            _, begins = np.unique(seconds[order], return_index=True)
-            chosen = order[begins]
-            firsts, seconds, distances = firsts[chosen], seconds[chosen], distances[chosen]
-        yield from zip(firsts.tolist(), seconds.tolist(), distances.tolist())
+        yield from zip(*(values.tolist() for values in _similar(places, rows, patch_rows)))
 
 
 def _windows(rows: Array, patch_rows: Array, band: int) -> tuple[Iterator[tuple[int, int]], Iterator[Array]]:

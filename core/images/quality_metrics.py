@@ -201,15 +201,13 @@ def _issues(scores: tuple[float, ...], gray: bool) -> Iterator[str]:
         yield FindingCode.GRAYSCALE.value
 
 
-def score_of_issue(code: str, scores: tuple[float, ...]) -> float | None:
-    """Returns how usual a picture is with respect to an issue, from 0 for the worst to 1; None if unknown.
+def score_of_issue(code: str, scores: tuple[float, ...]) -> float:
+    """Returns how usual a picture is with respect to an issue that a score shows, from 0 for the worst to 1.
 
     Args:
       code: Code from `ImageQuality.issues`.
       scores: Values of `ImageQuality.scores`.
     """
-    if code == FindingCode.GRAYSCALE:
-        return None
     value = scores[_ISSUES[FindingCode(code)].score]
     return round(1 - value if code == FindingCode.LIGHT else value, _SCORE_DIGITS)
 

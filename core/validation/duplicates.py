@@ -26,15 +26,12 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from shardwright.core.hash_buckets import MAX_BUCKETS, bucket_of, pack_rows, packed_by, unpack_rows
-from shardwright.core.images.near_duplicates import Rank, alike, bands_of
-from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.core.images.near_duplicates import alike, bands_of
+from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.ledger import Entry, written_entries
 from shardwright.schemas.pictures import Picture
 
 #: Name of a shard, and the number of a record.
@@ -205,12 +202,10 @@ def rows_of_ledger(data: bytes, split: str, file: str) -> list[ComparedRecord]:
       ValueError: If the ledger is damaged.
     """
     rows: list[ComparedRecord] = []
-    for entry in load_ledger(data)[1]:
-        if entry.outcome != Outcome.WRITTEN:
-            continue
+    for number, entry in enumerate(written_entries(data)):
         # Images that --map made of one source may have different classes.
         labels = () if entry.source_key else labels_of(entry)
-        record = ComparedRecord(file, len(rows), entry.offset or 0, entry.key, split, labels)
+        record = ComparedRecord(file, number, entry.offset or 0, entry.key, split, labels)
         rows.append(record._replace(source=entry.sha256 or None))
     return rows
 
@@ -392,44 +387,27 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
 
 def _near(rows: Sequence[ComparedRecord], band: int) -> Iterator[Link]:
     """Yields for each image the most severe of its links to similar earlier images."""
-    if len(rows) < 2:
-        return
-    hashes, patches = [row.hash for row in rows], [row.patch for row in rows]
-    gravest: dict[int, Link] = {}
-    for first, second, apart in alike(hashes, patches, _rank(rows), band):
-        link = _link(rows[second], rows[first], Likeness.SIMILAR, apart)
-        _keep_first(gravest, second, link, Link.order)
-    yield from gravest.values()
+    gravest: dict[int, tuple[int, int, int]] = {}
+    for first, second, apart in alike([row.hash for row in rows], [row.patch for row in rows], band):
+        pair = _gravity(rows[second], rows[first], Likeness.SIMILAR), first, apart
+        gravest[second] = min(pair, gravest.get(second, pair))
+    for second, (_, first, apart) in gravest.items():
+        yield _link(rows[second], rows[first], Likeness.SIMILAR, apart)
 
 
-def _rank(rows: Sequence[ComparedRecord]) -> Rank:
-    """Returns a function that ranks many pairs of images at once, with the order of `_link`."""
-    splits = _number([row.split for row in rows])
-    classes = _number([row.classes for row in rows])
-    unlabelled = np.array([not row.labels for row in rows])
-
-    def rank(firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        conflict = (classes[firsts] != classes[seconds]) & ~(unlabelled[firsts] | unlabelled[seconds])
-        return np.where(splits[firsts] != splits[seconds], 0, np.where(conflict, 1, 2))
-
-    return rank
-
-
-def _number(values: Sequence[Any]) -> npt.NDArray[Any]:
-    """Returns a number for each value; equal values get equal numbers."""
-    numbers: dict[Any, int] = {}
-    return np.array([numbers.setdefault(value, len(numbers)) for value in values])
+def _gravity(row: ComparedRecord, other: ComparedRecord, likeness: Likeness) -> int:
+    """Returns the place in `_CODES` of the code for a pair."""
+    if row.split != other.split:
+        return 0
+    if row.labels != other.labels and in_conflict(row.classes, other.classes):
+        return 1
+    return 3 if likeness is Likeness.SIMILAR else 2
 
 
 def _link(row: ComparedRecord, other: ComparedRecord, likeness: Likeness, apart: int = 0) -> Link:
-    if row.split != other.split:
-        code = FindingCode.SPLIT_LEAKAGE
-    elif in_conflict(row.classes, other.classes):
-        code = FindingCode.LABEL_CONFLICT
-    else:
-        code = FindingCode.NEAR_DUPLICATE if likeness is Likeness.SIMILAR else FindingCode.EXACT_DUPLICATE
+    gravity = _gravity(row, other, likeness)
     row, other = (ComparedRecord(*item[:6]) for item in (row, other))
-    return Link(row, other, _CODES.index(code), int(likeness), apart)
+    return Link(row, other, gravity, int(likeness), apart)
 
 
 def _finding(code: FindingCode, link: Link) -> Finding:

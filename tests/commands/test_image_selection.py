@@ -424,7 +424,7 @@ def test_reduced_decoding_gives_nearly_the_same_fingerprint(tmp_path: Path, chan
         fingerprint((tmp_path / name).read_bytes(), name, settings) for name in ("large.jpg", "large.png")
     )
     assert reduced.pixels == whole.pixels == 1600 * 1160
-    [(first, second, _)] = alike([reduced.hash, whole.hash], [reduced.patch, whole.patch])
+    [(first, second, _)] = alike([reduced.hash, whole.hash], [reduced.patch, whole.patch], 0)
     assert (first, second) == (0, 1)
 
 
@@ -451,14 +451,17 @@ def test_similar_images_are_all_pairs_of_a_small_bucket_and_connect_a_large_one(
     def seen(image: Image.Image) -> tuple[bytes, bytes]:
         out = io.BytesIO()
         image.save(out, "png")
-        return fingerprint(out.getvalue(), "x.png", settings)[1:]
+        made = fingerprint(out.getvalue(), "x.png", settings)
+        return made.hash, made.patch
 
     similar = [seen(ImageEnhance.Brightness(eagle).enhance(1 + step / 100)) for step in range(5)]
     hashes, patches = zip(*similar)
-    assert {pair[:2] for pair in alike(hashes, patches)} == set(itertools.combinations(range(5), 2))
+    assert {pair[:2] for pair in alike(hashes, patches, 0)} == set(itertools.combinations(range(5), 2))
     many = [rng.choice(similar) for _ in range(400)]
     hashes, patches = zip(*many)
-    joined = join_groups(((0, str(first)), (0, str(second))) for first, second, _ in alike(hashes, patches))
+    joined = join_groups(
+        ((0, str(first)), (0, str(second))) for first, second, _ in alike(hashes, patches, 0)
+    )
     assert len(joined) == 399 and len(set(joined.values())) == 1
 
 
