@@ -126,9 +126,9 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     carried = previous | "CarryPlan" >> beam.Map(carry)  # Plan or None
     batches, forecast, digests = build_forecast(previous, request, Spool(task.directory), one(carried))
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
-    decision, planned = planned | "CompareWithPrevious" >> CompareWithPrevious(
+    decision = planned | "CompareWithPrevious" >> CompareWithPrevious(
         task, one(forecast), previous, digests
-    )  # Decision; PlannedShard
+    )  # Decision
     reusable = decision | "FindReusableBuilds" >> beam.Map(
         lambda decision, previous: reusable_builds(task, previous, decision), one(previous)
     ).with_output_types(ReusableBuilds)  # ReusableBuilds

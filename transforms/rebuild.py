@@ -46,8 +46,6 @@ from shardwright.transforms.diff import CompareDatasets
 from shardwright.transforms.runner_features import report_sink
 from shardwright.transforms.validate import Validated, verify_results
 
-_PLANNED = "planned"
-
 
 @composite
 def CompareWithPrevious(
@@ -56,11 +54,11 @@ def CompareWithPrevious(
     forecast: Any,
     previous: beam.PCollection,
     digests: beam.PCollection,
-) -> tuple[beam.PCollection, beam.PCollection]:
-    """Compares planned shards with the latest version. `PCollection[PlannedShard] -> (Decision, the same)`.
+) -> beam.PCollection:
+    """Compares planned shards with the latest version. `PCollection[PlannedShard] -> PCollection[Decision]`.
 
-    The first result has one element. The shards of the second have their digests, unless there is no latest
-    version. Meanwhile a part of the latest version's shards is read again (`rebuild/compare.py`).
+    The result has one element. Meanwhile a part of the latest version's shards is read again
+    (`rebuild/compare.py`).
 
     Args:
       planned: The shards.
@@ -70,17 +68,12 @@ def CompareWithPrevious(
       digests: PCollection of the digests of the listing's parts.
     """
 
-    def compare(planned: PlannedShard, forecast: Forecast, previous: PreviousState) -> Iterator[Any]:
+    def compare(planned: PlannedShard, forecast: Forecast, previous: PreviousState) -> Compared:
         if not previous.ended:
             task.hold.renew()  # all sources may have to be read
         if previous.dataset is None:
-            yield Compared(planned.place[:2], True)
-            yield beam.pvalue.TaggedOutput(_PLANNED, planned)
-            return
-        planned = planned._replace(refs=list(planned.refs))
-        plan = plan_shard(planned, forecast, task.settings, task.versions)
-        yield compare_shard(task, previous, plan)
-        yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
+            return Compared(planned.place[:2], True)
+        return compare_shard(task, previous, plan_shard(planned, forecast, task.settings, task.versions))
 
     def decided(
         previous: PreviousState,
@@ -95,10 +88,8 @@ def CompareWithPrevious(
         return decision._replace(input=seen if seen.listing and task.request else None)
 
     one_previous = beam.pvalue.AsSingleton(previous)
-    step = beam.FlatMap(compare, forecast, one_previous)
-    compared = planned | "CompareShard" >> step.with_output_types(Compared).with_outputs(
-        _PLANNED, main="compared"
-    )  # Compared, PlannedShard
+    step = beam.Map(compare, forecast, one_previous).with_output_types(Compared)
+    compared = planned | "CompareShard" >> step  # Compared
     scrubbed = (
         previous
         | "ChooseShards"
@@ -106,14 +97,13 @@ def CompareWithPrevious(
         | "SpreadShards" >> beam.Reshuffle()  # Shard
         | "ScrubShard" >> beam.Map(scrub_shard, one_previous, task).with_output_types(ScrubbedShard)
     )  # ScrubbedShard
-    decision = previous | "Decide" >> beam.Map(
+    return previous | "Decide" >> beam.Map(
         decided,
-        beam.pvalue.AsList(compared.compared),
+        beam.pvalue.AsList(compared),
         forecast,
         beam.pvalue.AsList(scrubbed),
         beam.pvalue.AsList(digests),
     ).with_output_types(Decision)  # Decision
-    return decision, compared[_PLANNED]
 
 
 @composite

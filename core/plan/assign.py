@@ -95,17 +95,6 @@ def shard_order(seed: int, key: str) -> Order:
     return hash64(seed, "shard", key), key
 
 
-def shard_hashes(seed: int, keys: Iterable[str]) -> list[bytes]:
-    """Returns the hash in the `shard_order` of each key as 8 bytes, which are in the order of the numbers."""
-    keyed = _keyed_hash(seed, "shard").copy
-    hashes = []
-    for key in keys:
-        digest = keyed()
-        digest.update(key.encode())
-        hashes.append(digest.digest())
-    return hashes
-
-
 def limit_order(seed: int, key: str) -> Order:
     """Returns the sort key by which `--limit` chooses images: (hash, key).
 
@@ -184,30 +173,11 @@ def fill_empty_shards(hashes: Sequence[int], num_shards: int) -> dict[int, int]:
 ShardId = tuple[str, int]
 
 
-class ShardDigests(NamedTuple):
-    """Digests of a planned shard that one step has computed for the next ones: about 12 bytes per reference.
-
-    Attributes:
-      shard: Digest of everything that determines the shard's bytes.
-      refs: Digests of its references, 8 bytes each, in the order of the shard.
-      order: Place of each of them in `PlannedShard.refs`, as 4 bytes, little-endian.
-      candidates: Number of references to images that can still be written.
-      has_known_states: Whether the states of their sources are known.
-    """
-
-    shard: str
-    refs: bytes
-    order: bytes
-    candidates: int
-    has_known_states: bool
-
-
 class PlannedShard(NamedTuple):
-    """A shard to write: its place, and its references. An earlier step may have computed its digests."""
+    """A shard to write: its place, and its references."""
 
     place: ShardPlace
     refs: Iterable[EncodedRefs]
-    digests: ShardDigests | None = None
 
 
 #: Uses of hashes. The hashes of each use are independent of the others.
@@ -340,10 +310,8 @@ def refs_by_shard(
     """Yields references with their splits and folds, each after its shard."""
     plan = forecast.plan
     placement = Placement(settings, plan.split_bounds, plan.fold_bounds)
-    refs = [*refs]
-    hashes = shard_hashes(settings.seed, map(KEY_OF, refs))
-    for ref, hash_bytes in zip(refs, hashes, strict=True):
-        split, value = placement.split(ref), int.from_bytes(hash_bytes, "big")
+    for ref in refs:
+        split, (value, _) = placement.split(ref), shard_order(settings.seed, ref.key)
         if split != ref.split:  # faster than _replace, which would take a tenth of the time of planning
             ref = ImageRef._make((*ref[:_SPLIT], split, *ref[_SPLIT + 1 :]))
         if settings.folds and ref.is_candidate:

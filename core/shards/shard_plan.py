@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shardwright.core.conversion import ShardRecipe
 from shardwright.core.images.encode import HEIF_DECODER
 from shardwright.core.images.signatures import extension_of
-from shardwright.core.plan.assign import KEY_OF, PlannedShard, ShardDigests, shard_hashes
+from shardwright.core.plan.assign import PlannedShard, shard_order
 from shardwright.core.records.build import label_ids
 from shardwright.schemas.configuration.setting import Affects
 from shardwright.schemas.configuration.settings import (
@@ -40,11 +40,11 @@ class OrderedRefs:
 
     Attributes:
       packed: The references in any order. It is read again for each use.
-      order: Place of each reference in `packed`, as 4 bytes, little-endian.
+      places: Place of each reference in `packed`.
     """
 
     packed: Iterable[EncodedRefs]
-    order: bytes
+    places: NDArray[np.uint32]
 
     @staticmethod
     def by_hash(packed: Iterable[EncodedRefs], seed: int) -> OrderedRefs:
@@ -54,12 +54,12 @@ class OrderedRefs:
           packed: The references in any order.
           seed: Seed of the dataset.
         """
-        hashes = b"".join(shard_hashes(seed, map(KEY_OF, _unpack(packed))))
-        order = _order_of(np.frombuffer(hashes, ">u8").astype(np.uint64), packed)
-        return OrderedRefs(packed, order.astype("<u4").tobytes())
+        hashes = (shard_order(seed, ref.key)[0] for ref in _unpack(packed))
+        places = _order_of(np.fromiter(hashes, np.uint64), packed)
+        return OrderedRefs(packed, places.astype(np.uint32))
 
     def __len__(self) -> int:
-        return len(self.order) // 4
+        return len(self.places)
 
     def __iter__(self) -> Iterator[ImageRef]:
         return chain.from_iterable(self.parts())
@@ -67,13 +67,9 @@ class OrderedRefs:
     def parts(self) -> Iterator[Sequence[ImageRef]]:
         """Yields the references in order, in parts that fit into memory."""
         for index, packed in enumerate(self._parts):
-            places = self._places[index * PART : (index + 1) * PART]
+            places = self.places[index * PART : (index + 1) * PART]
             unsorted = list(_unpack(packed))  # in the order of their places
             yield [unsorted[rank] for rank in np.argsort(np.argsort(places)).tolist()]
-
-    @property
-    def _places(self) -> NDArray[np.uint32]:
-        return np.frombuffer(self.order, "<u4")
 
     @cached_property
     def _parts(self) -> Sequence[Iterable[EncodedRefs]]:
@@ -81,7 +77,7 @@ class OrderedRefs:
         if len(self) <= PART:
             return [self.packed]
         part_of = np.empty(len(self), np.uint32)
-        part_of[self._places] = np.arange(len(self), dtype=np.uint32) // PART
+        part_of[self.places] = np.arange(len(self), dtype=np.uint32) // PART
         parts: list[list[EncodedRefs]] = [[] for _ in range(-(-len(self) // PART))]
         waiting: list[list[ImageRef]] = [[] for _ in parts]
         for ref, part in zip(_unpack(self.packed), part_of, strict=True):
@@ -130,21 +126,21 @@ class ShardPlan(NamedTuple):
       place: Place of the shard.
       recipe: Settings and class names for the conversion.
       recipe_digest: Digest of the settings and versions that determine the bytes of a record.
-      digests: Digests of the shard.
-      refs: Its references. They are unpacked when they are needed, because a shard that is reused as a whole
-        does without.
+      refs: Its references.
+      digest: Digest of everything that determines the shard's bytes.
+      ref_digests: Digests of its references, 8 bytes each, in the order of the shard.
+      candidates: Number of references to images that can still be written.
+      has_known_states: Whether the states of their sources are known.
     """
 
     place: ShardPlace
     recipe: ShardRecipe
     recipe_digest: str
-    digests: ShardDigests
     refs: OrderedRefs
-
-    @property
-    def digest(self) -> str:
-        """The digest of everything that determines the shard's bytes."""
-        return self.digests.shard
+    digest: str
+    ref_digests: bytes
+    candidates: int
+    has_known_states: bool
 
     def parts(self) -> Iterator[tuple[Sequence[ImageRef], list[str]]]:
         """Yields the references in order, in parts that fit into memory, with their digests.
@@ -154,8 +150,7 @@ class ShardPlan(NamedTuple):
         begin = 0
         for refs in self.refs.parts():
             end = begin + len(refs) * _DIGEST_BYTES
-            text = self.digests.refs[begin:end].hex()
-            yield refs, [text[at : at + 2 * _DIGEST_BYTES] for at in range(0, len(text), 2 * _DIGEST_BYTES)]
+            yield refs, self.ref_digests[begin:end].hex(" ", _DIGEST_BYTES).split()
             begin = end
 
 
@@ -174,10 +169,6 @@ def plan_shard(
     ids = label_ids(forecast.plan.labels, layout.first_label)
     recipe = ShardRecipe(settings, layout, ids, texts, forecast.keys)
     recipes = recipes_of(settings.identity(), versions)
-    digests = planned.digests
-    if digests is not None:
-        refs = OrderedRefs(planned.refs, digests.order)
-        return ShardPlan(planned.place, recipe, recipes.record, digests, refs)
     refs = OrderedRefs.by_hash(planned.refs, settings.seed)
     roles = layout.by_role.keys()
 
@@ -197,17 +188,25 @@ def plan_shard(
             more.append((HEIF_DECODER, version))
         return ref_digest(ref, [ids.get(name, -1) for name in labels], *more)
 
-    digest, lines = PlanDigest(recipes.shard), bytearray()
+    digest, ref_digests = PlanDigest(recipes.shard), bytearray()
     candidates, has_known_states = 0, True
     for part in refs.parts():
         part_digests = list(map(digest_of, part))
         digest.add_refs(part, part_digests)
-        lines += bytes.fromhex("".join(part_digests))
+        ref_digests += bytes.fromhex("".join(part_digests))
         readable = [ref for ref in part if not ref.outcome]
         candidates += len(readable)
         has_known_states = has_known_states and all(map(attrgetter("has_known_state"), readable))
-    digests = ShardDigests(digest.hexdigest(), bytes(lines), refs.order, candidates, has_known_states)
-    return ShardPlan(planned.place, recipe, recipes.record, digests, refs)
+    return ShardPlan(
+        planned.place,
+        recipe,
+        recipes.record,
+        refs,
+        digest.hexdigest(),
+        bytes(ref_digests),
+        candidates,
+        has_known_states,
+    )
 
 
 class Recipes(NamedTuple):

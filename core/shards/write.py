@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
@@ -27,19 +27,6 @@ from shardwright.schemas.plan import shard_file
 
 #: Number of bytes of records that are written at once.
 _WRITE_BYTES = 1 << 18
-
-
-class RecordSink(Protocol):
-    """Opens the file of a shard, and frames records for it, as the sink of Beam's `WriteToTFRecord` does."""
-
-    def open(self, temp_path: str) -> Any:
-        """Opens a new file."""
-
-    def write_record(self, file_handle: Any, value: bytes) -> None:
-        """Writes a framed record to a file, which needs no other method than `write`."""
-
-    def close(self, file_handle: Any) -> None:
-        """Closes a file."""
 
 
 @dataclass
@@ -83,14 +70,14 @@ class ShardWriter:
     Attributes:
       directory: Dataset directory.
       settings: Checked settings.
-      sink: How records get into a file.
+      sink: The sink of Beam's `WriteToTFRecord`, which opens the file of a shard and frames its records.
       resume: Whether to reuse shards whose ledger matches the plan and whose bytes match the ledger.
       verdicts: File -> whether a shard of the earlier build matches its sha256, if known in this run.
     """
 
     directory: str
     settings: ConvertSettings
-    sink: RecordSink
+    sink: Any
     resume: bool = False
     verdicts: dict[str, bool] = field(default_factory=dict)
 
@@ -110,7 +97,7 @@ class ShardWriter:
         with storage.translated_errors("write a shard to", self.directory):
             place, reused = plan.place, self._reuse(plan, reusable, hold)
             if reused is not None:
-                PROGRESS.add(images=plan.digests.candidates, shards=bool(reused.header.file))
+                PROGRESS.add(images=plan.candidates, shards=bool(reused.header.file))
                 return reused, ShardWork()
             if place.split == NO_SPLIT:  # files without their own key, which have no record and no shard
                 lines = LedgerLines.of(convert_ref(ref, plan.recipe).entry for ref in plan.refs)
@@ -147,7 +134,7 @@ class ShardWriter:
             reused = take(build.directory, final=False, digests=build.digests)
             if reused:
                 return replace(reused, carried=True)
-        trusted = reusable.trust_mtime and plan.digests.has_known_states
+        trusted = reusable.trust_mtime and plan.has_known_states
         for source, touched in reusable.unfinished if trusted else ():
             if reused := take(source, touched=touched):
                 return reused

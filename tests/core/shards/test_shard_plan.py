@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -17,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.core.conversion import ShardRecipe
-from shardwright.core.plan.assign import PlannedShard, ShardDigests, shard_order
+from shardwright.core.plan.assign import PlannedShard, shard_order
 from shardwright.core.records.framing import data_of
 from shardwright.core.shards import shard_plan
 from shardwright.core.shards.reuse import (
@@ -51,23 +49,12 @@ refs = st.builds(
 
 
 @given(st.lists(st.lists(refs, max_size=6), max_size=3))
-def test_digests_of_an_earlier_step_give_the_same_plan(batches: list[list[ImageRef]]) -> None:
+def test_a_plan_counts_the_images_that_can_still_be_written(batches: list[list[ImageRef]]) -> None:
     planned = PlannedShard(ShardPlace("train", 0, 1), [encode_refs(batch) for batch in batches])
     made = plan_shard(planned, FORECAST, SETTINGS, {})
-    carried: Any = pickle.loads(pickle.dumps(planned._replace(digests=made.digests)))
-    again = plan_shard(carried, FORECAST, SETTINGS, {})
-    assert again.digest == made.digest and again.recipe_digest == made.recipe_digest
-    assert [*again.refs] == [*made.refs] and [*again.parts()] == [*made.parts()]
     candidates = [ref for ref in made.refs if ref.is_candidate]
-    assert made.digests.candidates == len(candidates)
-    assert made.digests.has_known_states == all(ref.has_known_state for ref in candidates)
-
-
-def test_references_are_not_unpacked_unless_they_are_needed(monkeypatch: Any) -> None:
-    planned = PlannedShard(ShardPlace("train", 0, 1), [encode_refs([ImageRef("a.jpg", "a.jpg", "cat")])])
-    made = plan_shard(planned, FORECAST, SETTINGS, {})
-    monkeypatch.setattr(shard_plan, "decode_refs", None)
-    assert plan_shard(planned._replace(digests=made.digests), FORECAST, SETTINGS, {}).digest == made.digest
+    assert made.candidates == len(candidates)
+    assert made.has_known_states == all(ref.has_known_state for ref in candidates)
 
 
 _REFS = st.builds(
@@ -89,22 +76,17 @@ def test_parts_are_the_whole(
 ) -> None:
     """Also if keys are equal, or only their hashes."""
 
-    def hashes(seed: int, keys: list[str]) -> list[bytes]:
-        return [(shard_order(seed, key)[0] % different_hashes).to_bytes(8, "big") for key in keys]
+    def order(seed: int, key: str) -> tuple[int, str]:
+        return shard_order(seed, key)[0] % different_hashes, key
 
-    def order(ref: ImageRef) -> tuple[int, str]:
-        value, key = shard_order(7, ref.key)
-        return value % different_hashes, key
-
-    expected = sorted((ref for batch in batches for ref in batch), key=order)
+    expected = sorted((ref for batch in batches for ref in batch), key=lambda ref: order(7, ref.key))
     packed = [encode_refs(batch) for batch in batches]
-    with pytest.MonkeyPatch.context() as patch, mock.patch.object(shard_plan, "shard_hashes", hashes):
+    with pytest.MonkeyPatch.context() as patch, mock.patch.object(shard_plan, "shard_order", order):
         patch.setattr(shard_plan, "PART", part)
         patch.setattr(shard_plan, "PACKED_TOGETHER", together)
         found = OrderedRefs.by_hash(packed, 7)
         assert len(found) == len(expected)
         assert [*found] == [*found] == expected
-        assert [*OrderedRefs(packed, found.order)] == expected
         assert all(len(refs) <= part for refs in found.parts())
 
 
@@ -138,8 +120,8 @@ def ledger(dataset: Path, place: ShardPlace = PLACE) -> tuple[ShardHeader, list[
 
 def plan_of(digest: str = "", place: ShardPlace = PLACE, recipe: str = "") -> ShardPlan:
     """Returns a plan with these digests of a shard and of the recipe."""
-    digests = ShardDigests(digest, b"", b"", 0, True)
-    return ShardPlan(place, ShardRecipe(SETTINGS, CLASSIFICATION, {}), recipe, digests, OrderedRefs((), b""))
+    shard_recipe, refs = ShardRecipe(SETTINGS, CLASSIFICATION, {}), OrderedRefs.by_hash((), 0)
+    return ShardPlan(place, shard_recipe, recipe, refs, digest, b"", 0, True)
 
 
 def rewrite(dataset: Path, **changes: str) -> None:
