@@ -9,7 +9,6 @@ process. Other machines have their own logs.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from shardwright.schemas.configuration.gates import JobGates
 from shardwright.schemas.configuration.job import Hook
 from shardwright.schemas.configuration.settings import ConvertSettings, RebuildSettings
 from shardwright.schemas.dataset import WORK_DIR, pretty_json
-from shardwright.schemas.log_lines import StderrHandler, json_line, one_line, plain_value
+from shardwright.schemas.log_lines import StderrHandler, json_line, one_line
 from shardwright.schemas.version import version_path
 
 OUTCOMES_DIR = f"{WORK_DIR}/outcomes"
@@ -134,13 +133,13 @@ def show_stages(is_shown: bool = True) -> None:
         LOGGER.addHandler(StderrHandler())
 
 
-def stage(task: RebuildTask, name: str, /, message: str = "", **facts: Any) -> None:
+def stage(task: RebuildTask, name: str, /, message: str, **facts: Any) -> None:
     """Logs that a stage of a rebuild has ended.
 
     Args:
       task: The rebuild.
       name: Name of the stage, such as `compared`.
-      message: Message for people. If empty, it is made from the facts.
+      message: Message for people.
       facts: Facts for programs.
     """
     seconds = round(max(time.time() - task.started, 0.0), 3)
@@ -156,17 +155,11 @@ def line_of(
     Args:
       log_format: Text or json.
       name: Name of the stage.
-      message: Message for people. If empty, it is made from the facts.
+      message: Message for people.
       facts: Facts of the stage. They never replace a field that all lines have.
       about: Fields of all lines of the run. The text form omits them.
     """
-    plain = {key: plain_value(value) for key, value in facts.items()}
-    texts = (
-        f"{key} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for key, value in plain.items()
-    )
-    text = message or ", ".join(texts)
     if log_format != "json":
-        return one_line(f"shardwright: {name}: {text}" if text else f"shardwright: {name}")
-    first = {"stage": name, **about, "message": text or name}
+        return one_line(f"shardwright: {name}: {message}")
+    first = {"stage": name, **about, "message": message}
     return json_line("INFO", {**first, **{key: value for key, value in facts.items() if key not in first}})

@@ -6,7 +6,6 @@ its beginning.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,9 +21,10 @@ from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.listing import ListingDigest, add_up, list_part, split_inputs
 from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.spool import Spool
-from shardwright.core.validation.directory import ledger_files
+from shardwright.core.validation.directory import compare_files, ledger_files
 from shardwright.core.versions import read_pointer
-from shardwright.schemas.dataset import SHARDS_DIR
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.version import InputState, version_path
@@ -63,9 +63,9 @@ def end_if_unchanged(
         listed = _list(task, request, touched_files(task, previous))
         if listed is None or listed.text != state.listing:
             return False
+        if not _has_sound_ledgers(task, previous, state.planned):
+            return False
         with ThreadPoolExecutor(_AT_ONCE) as executor:
-            if not _has_sound_ledgers(task, previous, state.planned, executor):
-                return False
             scrubbed = tuple(sorted(executor.map(scrub, chosen_shards(task, previous))))
     except ShardwrightError:
         return False  # the whole rebuild fails in the same way and says where
@@ -118,19 +118,12 @@ def _list(task: RebuildTask, request: ConversionRequest, touched: TouchedFiles) 
     return None if any(doubt for _, doubt in listed) else add_up(digest for digest, _ in listed)
 
 
-def _has_sound_ledgers(
-    task: RebuildTask, previous: PreviousState, planned: int, executor: ThreadPoolExecutor
-) -> bool:
+def _has_sound_ledgers(task: RebuildTask, previous: PreviousState, planned: int) -> bool:
     """Returns whether all ledgers of the latest version have the sha256 in its `dataset.json`."""
     dataset, directory = previous.dataset, version_path(task.output, previous.version)
     assert dataset is not None
     ledgers = {file: digest for file, digest in dataset.files.items() if file.startswith(f"{SHARDS_DIR}/")}
     if len(ledgers) != planned or not ledgers.keys() >= set(ledger_files(dataset).values()):
         return False
-
-    def sha256_of(file: str) -> str:
-        path = storage.join(directory, file)
-        with storage.translated_errors("read", path):
-            return hashlib.sha256(storage.read_bytes(path)).hexdigest()
-
-    return list(executor.map(sha256_of, ledgers)) == list(ledgers.values())
+    differences = compare_files(directory, ledgers, FindingCode.LEDGER_MISMATCH, DATASET_JSON, "rebuild")
+    return not any(differences)
