@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import io
-import os
-import threading
 import zlib
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import PIL
 from PIL import Image, features
@@ -19,9 +18,6 @@ from shardwright.schemas.image_formats import MAX_STORED_SIDE
 
 #: Name of the version of the decoder of HEIF in `dataset.json`.
 HEIF_DECODER = "pillow_heif"
-#: What a thread keeps: a file in memory, which each JPEG overwrites. Pillow releases the interpreter lock
-#: during encoding only if it writes to a real file. The bytes are the same.
-_OF_THREAD = threading.local()
 
 
 @functools.cache
@@ -87,17 +83,11 @@ def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
             Stage.ENCODE,
             f"{image.width} x {image.height} pixels: {stored_format} holds at most {side} a side",
         )
-    if stored_format != "jpeg":
-        out = io.BytesIO()
-        options = {"quality": quality} if stored_format == "webp" else {}
-        image.save(out, stored_format, exif=b"", icc_profile=None, **options)
-        return out.getvalue()
-    if not hasattr(_OF_THREAD, "file"):
-        is_linux = hasattr(os, "memfd_create")
-        _OF_THREAD.file = os.fdopen(os.memfd_create("jpeg"), "r+b", 0) if is_linux else io.BytesIO()
-    file = _OF_THREAD.file
-    file.seek(0)
-    image.save(file, "JPEG", quality=quality, subsampling="4:2:0", exif=b"", icc_profile=None, comment=b"")
-    size = file.tell()
-    file.seek(0)
-    return bytes(file.read(size))
+    options: dict[str, Any] = {}
+    if stored_format in ("jpeg", "webp"):
+        options["quality"] = quality
+    if stored_format == "jpeg":
+        options |= {"subsampling": "4:2:0", "comment": b""}
+    out = io.BytesIO()
+    image.save(out, stored_format, exif=b"", icc_profile=None, **options)
+    return out.getvalue()
