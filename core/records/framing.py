@@ -205,7 +205,6 @@ class _Frames:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._is_damaged = False
-        self._block, self._begin = b"", 0  # bytes of the file, and their offset
         self.size = os.fstat(file.fileno()).st_size
 
     @cached_property
@@ -243,14 +242,8 @@ class _Frames:
         return self.size
 
     def _read(self, offset: int, size: int) -> bytes:
-        if self._is_damaged:  # reads are small, and far from each other
-            self._file.seek(offset)
-            return self._file.read(size)
-        place = offset - self._begin
-        if place + size > len(self._block):
-            self._file.seek(offset)
-            self._block, self._begin, place = self._file.read(max(size, _READ_BYTES)), offset, 0
-        return self._block[place : place + size]
+        self._file.seek(offset)
+        return self._file.read(size)
 
 
 def _header_candidates(chunk: bytes, limit: int) -> Iterator[int]:
