@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardwright.core.conversion import Converted, ReadImage
+from shardwright.core.conversion import Converted, ReadImage, decided_entry, entry_of_problem
 from shardwright.core.images.decode import load, load_samples, open_image
 from shardwright.core.images.metadata import strip_metadata
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
@@ -25,7 +25,7 @@ from shardwright.core.validation.values import (
     values_by_role,
 )
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
-from shardwright.schemas.errors import ImageFault, LeftOut
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.feature_roles import CLASS_ROLES, IMAGE_ROLES, PICTURE_SIDES
 from shardwright.schemas.image_formats import FORMAT_NAMES
@@ -92,16 +92,12 @@ def truth_of(image: Converted | ReadImage) -> ExpectedRecord:
     """Returns the state of an image that was converted or only read."""
     if isinstance(image, Converted):
         return ExpectedRecord(image.entry, image.example)
-    ref, problem = image.ref, image.problem
-    entry = Entry(ref.key, ref.outcome or Outcome.WRITTEN, sha256=image.sha256, label=ref.label)
-    if problem is not None:
-        outcome = Outcome.FILTERED if isinstance(problem, LeftOut) else Outcome.QUARANTINED
-        entry = entry._replace(
-            outcome=outcome, reason=problem.reason, stage=problem.stage, message=problem.message
-        )
-    elif not ref.is_candidate:
-        entry = entry._replace(reason=ref.reason, message=ref.message)
-    return ExpectedRecord(entry, data=image.data)
+    ref = image.ref
+    if not ref.is_candidate:
+        return ExpectedRecord(decided_entry(ref))
+    if image.problem is not None:
+        return ExpectedRecord(entry_of_problem(ref, image.problem, image.sha256))
+    return ExpectedRecord(Entry(ref.key, Outcome.WRITTEN, sha256=image.sha256), data=image.data)
 
 
 class ParsedRecord(NamedTuple):

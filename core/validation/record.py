@@ -26,7 +26,6 @@ from shardwright.core.validation.objects import (
 from shardwright.core.validation.values import (
     ValuesByRole,
     decoded_features,
-    has_rules,
     integers,
     only_bytes,
     only_text,
@@ -40,7 +39,7 @@ from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.feature_roles import CLASS_ROLES, KEYPOINT_ROLES, OBJECT_ROLES, PICTURE_SIDES
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.units import counted
 
@@ -111,18 +110,9 @@ class RecordChecker:
         return self.schema._replace(features=tuple(map(plain_spec, self.schema.features)))
 
     @cached_property
-    def _encoded(self) -> tuple[FeatureSpec, ...]:
-        """The features whose values have to be decoded; most records have none."""
-        return tuple(spec for spec in self.schema.features if spec.encoding is not Encoding.PLAIN)
-
-    @cached_property
     def _pixel_type(self) -> str:
         encoded = self.schema.spec(FeatureRole.ENCODED)
         return encoded.pixel_type if encoded is not None else ""
-
-    @cached_property
-    def _with_rules(self) -> tuple[FeatureSpec, ...]:
-        return tuple(filter(has_rules, self._plain.features))
 
     @cached_property
     def _with_roles(self) -> tuple[FeatureSpec, ...]:
@@ -149,10 +139,8 @@ class RecordChecker:
             if problem := presence_problem(features.get(spec.name), spec):
                 problems.append(problem)
                 wrong.add(spec.name)
-        decoded, tensors = features, list[Sequence[int]]()
-        if self._encoded:
-            decoded, faults, tensors = decoded_features(features, self._encoded)
-            problems += faults
+        decoded, faults, tensors = decoded_features(features, self.schema.features)
+        problems += faults
         values = values_by_role(decoded, self._with_roles)
         problems += self._value_problems(decoded, values, wrong)
         if self._of_objects and not problems:
@@ -171,7 +159,7 @@ class RecordChecker:
           wrong: Names of those with a problem, which are not looked at.
         """
         schema = self._plain
-        for spec in self._with_rules:
+        for spec in schema.features:
             feature = features.get(spec.name)
             if (
                 feature is not None

@@ -121,13 +121,6 @@ def presence_problem(feature: Feature | None, spec: FeatureSpec) -> Problem | No
     return None
 
 
-def has_rules(spec: FeatureSpec) -> bool:
-    """Returns whether `value_problem` can find a problem in a feature."""
-    if spec.fill in (FeatureRole.EXTRA, FeatureRole.CONSTANT):
-        return True
-    return spec.fill is not FeatureRole.ENCODED and spec.type is not FeatureType.INT64
-
-
 def value_problem(feature: Feature, spec: FeatureSpec, own: bool, split: str = "") -> Problem | None:
     """Returns the problem with the values of a feature that has the right type and shape; None without one.
 
