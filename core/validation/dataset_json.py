@@ -296,7 +296,7 @@ def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequenc
     for file in files:
         if not file.startswith(f"{SHARDS_DIR}/") or file in own:
             continue
-        if file in ledgers.without_shard and (file in dataset.files or not dataset.statements_version):
+        if file in ledgers.without_shard and file in dataset.files:
             continue
         message = "the file is not the ledger of a shard of dataset.json"
         yield Finding(FindingCode.LEDGER_MISMATCH, message, file)
@@ -312,9 +312,7 @@ def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequenc
 
 
 def check_listed_files(dataset: Dataset) -> Iterator[Finding]:
-    """Yields published files without a digest in `dataset.json`, if it states digests of others."""
-    if not dataset.statements_version:
-        return
+    """Yields published files without a digest in `dataset.json`."""
     expected = {QUARANTINE_JSONL, *ledger_files(dataset).values(), *index_files(dataset).values()}
     for path in sorted(expected - dataset.files.keys()):
         yield _wrong(f"field 'files' has no sha256 of {path}")

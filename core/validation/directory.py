@@ -163,10 +163,8 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
     code, lost = FindingCode.REPORT_MISMATCH, dataset.files.get(LOST_JSONL)
     if lost is not None:
         yield from compare_files(directory, {LOST_JSONL: lost}, code, DATASET_JSON, "salvage")
-    expected = [RUN_JSON] if dataset.statements_version else []
-    if expected and lost is None:  # salvage checks nothing, so it writes no findings
-        expected.append(FINDINGS_JSON)
-    for file in expected:
+    # Salvage checks nothing, so it writes no findings.
+    for file in (RUN_JSON, FINDINGS_JSON) if lost is None else (RUN_JSON,):
         if file not in present:
             yield _wrong(file, "the file is missing; the command that made the dataset wrote it")
     for file in (RUN_JSON, OUTCOME_JSON, FINDINGS_JSON):
