@@ -32,14 +32,7 @@ from shardwright.loader.selection import (
     slices_of,
     stored_types,
 )
-from shardwright.loader.tf_images import (
-    Picture,
-    Size,
-    class_index,
-    converted,
-    mask_decoder,
-    parser,
-)
+from shardwright.loader.tf_images import Picture, Size, class_index, converted, parser
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.feature_roles import FeatureRole, Needs
@@ -134,7 +127,7 @@ def load(
     if shuffle is None:
         shuffle = part == TRAIN and any(term.strip().startswith("train") for term in split.split("+"))
     picture = Picture(contents, size)
-    make_element, kind = _element(contents, picture, size, as_dict)
+    make_element, kind = _element(contents, picture, as_dict)
     if batch_size is not None and None in picture.shape:
         picture.assume_one_size(_serialized_records(directory, contents, slices, mixed=False, seed=None))
     shape = picture.shape
@@ -211,7 +204,7 @@ def _check(
 
 
 def _element(
-    dataset: Dataset, picture: Picture, size: Size | None, as_dict: bool | None
+    dataset: Dataset, picture: Picture, as_dict: bool | None
 ) -> tuple[Callable[[tf.Tensor], Any], str]:
     """Returns the function that makes an element of a record, and the kind of element."""
     label, mask = class_feature(dataset), dataset.spec(FeatureRole.SEMANTIC_MASK)
@@ -227,7 +220,6 @@ def _element(
                 f"as_dict=False: records of layout {dataset.layout} have more than an image and a class; "
                 "leave it out."
             )
-    decode_mask = mask_decoder(picture, size, dataset.keeps_unlabelled)
     index = class_index(dataset, label) if label is not None and kind != "mask" else None
     second = {"label": label, "mask": mask}.get(kind)
     parse = parser(tuple(dict.fromkeys((*picture.needed, second))) if second else dataset.features)
@@ -236,12 +228,12 @@ def _element(
         features = parse(record)
         image = picture.decode(features)
         if mask and second is mask:
-            return image, decode_mask(mask, features[mask.name])
+            return image, picture.decode_mask(mask, features[mask.name])
         of_class = {"label": index(features[label.name])} if label and index else {}
         if second is not None:
             return image, of_class["label"]
         others = (spec for spec in dataset.features if spec != picture.feature)
-        decoded = {spec.name: decode_mask(spec, features[spec.name]) for spec in others}
+        decoded = {spec.name: picture.decode_mask(spec, features[spec.name]) for spec in others}
         return {**decoded, "image": image, **of_class}
 
     return tf.autograph.experimental.do_not_convert(make), kind

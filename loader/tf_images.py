@@ -30,7 +30,7 @@ _PNG_DEPTH = 24
 
 
 class Picture:
-    """Decodes the images of a dataset.
+    """Decodes the images and the masks of a dataset.
 
     Attributes:
       needed: The features that decoding reads.
@@ -64,6 +64,7 @@ class Picture:
         #: Transparent pixels of kept originals become white.
         self._translucent = channels is None and dataset.plan.settings["image_format"] == "keep"
         self._damaged_too = dataset.plan.settings.get("damaged") == "keep"
+        self._keeps_unlabelled = dataset.keeps_unlabelled
         self._is_tensor = encoded.holds_pixels
         #: Size to resize images to; None if that is never needed.
         self._target = size if self._stored[:2] != size else None
@@ -125,6 +126,30 @@ class Picture:
                 image = tf.identity(image)
         image.set_shape(self.shape)
         return image
+
+    def decode_mask(self, spec: FeatureSpec, value: tf.Tensor) -> tf.Tensor:
+        """Decodes the value of a feature if it is a mask; returns other values unchanged.
+
+        Masks become int32 of shape (height, width, 1), where height and width are those of the image if they
+        are known. A missing mask, which is optional or of an image without a class, has no pixels.
+        """
+        if spec.fill not in PIXEL_MASKS:
+            return value
+        value = tf.reshape(value, [])
+        deep = tf.strings.substr(tf.strings.join([value, " " * (_PNG_DEPTH + 1)]), _PNG_DEPTH, 1) == b"\x10"
+        mask = tf.case(
+            [
+                (tf.strings.length(value) == 0, lambda: tf.zeros([0, 0, 1], tf.int32)),
+                (deep, lambda: tf.cast(tf.io.decode_png(value, 1, tf.uint16), tf.int32)),
+            ],
+            lambda: tf.cast(tf.io.decode_png(value, 1), tf.int32),
+        )
+        if self._size is not None:
+            resize = partial(tf.image.resize, mask, self._size, method="nearest")
+            mask = tf.cond(tf.size(mask) > 0, resize, lambda: mask)
+        may_be_absent = spec.optional or self._keeps_unlabelled
+        mask.set_shape([None, None, 1] if may_be_absent else [*self.shape[:2], 1])
+        return mask
 
     def _of_type(self, stored: str, value: tf.Tensor, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns the image of a record whose samples are stored with a type."""
@@ -243,37 +268,6 @@ def _resized(image: tf.Tensor, size: Size) -> tf.Tensor:
         return small if image.dtype.is_floating else tf.saturate_cast(tf.round(small), image.dtype)
 
     return tf.cond(tf.reduce_all(tf.shape(image)[:2] == size), lambda: image, resize)
-
-
-def mask_decoder(
-    picture: Picture, size: Size | None, keeps_unlabelled: bool
-) -> Callable[[FeatureSpec, tf.Tensor], tf.Tensor]:
-    """Returns a function that decodes the masks among the features and leaves the others unchanged.
-
-    Masks become int32 of shape (height, width, 1), where height and width are those of the picture if they
-    are known. A missing mask, which is optional or of an image without a class, has no pixels.
-    """
-
-    def decode(spec: FeatureSpec, value: tf.Tensor) -> tf.Tensor:
-        if spec.fill not in PIXEL_MASKS:
-            return value
-        value = tf.reshape(value, [])
-        deep = tf.strings.substr(tf.strings.join([value, " " * (_PNG_DEPTH + 1)]), _PNG_DEPTH, 1) == b"\x10"
-        mask = tf.case(
-            [
-                (tf.strings.length(value) == 0, lambda: tf.zeros([0, 0, 1], tf.int32)),
-                (deep, lambda: tf.cast(tf.io.decode_png(value, 1, tf.uint16), tf.int32)),
-            ],
-            lambda: tf.cast(tf.io.decode_png(value, 1), tf.int32),
-        )
-        if size is not None:
-            resize = partial(tf.image.resize, mask, size, method="nearest")
-            mask = tf.cond(tf.size(mask) > 0, resize, lambda: mask)
-        may_be_absent = spec.optional or keeps_unlabelled
-        mask.set_shape([None, None, 1] if may_be_absent else [*picture.shape[:2], 1])
-        return mask
-
-    return decode
 
 
 def parser(features: Sequence[FeatureSpec]) -> Callable[[tf.Tensor], Features]:
