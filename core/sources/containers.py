@@ -6,13 +6,11 @@ import hashlib
 from collections.abc import Callable, Iterable
 
 from shardwright.core import storage
-from shardwright.core.sources.image_files import key_of
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.source import InputSplit
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.splits import in_split_order
 
 
@@ -69,15 +67,3 @@ def of_splits(splits: Iterable[str]) -> str:
     """Returns the names of splits for messages, such as ` of train, test`; an empty name is no split."""
     names = in_split_order({*splits} - {""})
     return f" of {', '.join(names)}" if names else ""
-
-
-def filtered_refs(part: InputSplit) -> list[ImageRef]:
-    """Returns a reference to each file that is not read; none if the split is a container.
-
-    For these files, `InputSplit.detail` is a mapping of relative path to the reason.
-    """
-    reasons = part.detail if isinstance(part.detail, dict) else {}
-    return [
-        ImageRef(part.item.prefix + key_of(name), storage.join(part.path, name)).filtered(reason)
-        for name, reason in reasons.items()
-    ]

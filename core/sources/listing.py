@@ -12,7 +12,7 @@ from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.images.decode import check_kind
 from shardwright.core.images.read import read_head
 from shardwright.core.images.signatures import HEAD_BYTES
-from shardwright.core.sources.image_files import as_prefix, folder_of
+from shardwright.core.sources.image_files import as_prefix, folder_of, key_of
 from shardwright.core.sources.input_probe import is_pattern
 from shardwright.core.sources.rules import RuleMatches
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name
@@ -47,7 +47,8 @@ def list_part(
     """
     rules = context.rules
     confinement = Confinement(part.item, context) if context.settings.confine else None
-    listed = source_by_name(part.item.source).list_part(part, context)
+    source = source_by_name(part.item.source)
+    listed = left_out_refs(part) if part.left_out else source.list_part(part, context)
     unreported = 0
     for item in UNDERWAY.each(listed, part.path, "list"):
         if isinstance(item, ClassId):
@@ -65,6 +66,12 @@ def list_part(
             matches.add(item, rules)
         yield rules.apply(item)
     PROGRESS.add(listed=unreported)
+
+
+def left_out_refs(part: InputSplit) -> Iterator[ImageRef]:
+    """Yields a reference to each file of a part that is not read."""
+    for name, reason in part.left_out.items():
+        yield ImageRef(part.item.prefix + key_of(name), storage.join(part.path, name)).filtered(reason)
 
 
 def _without_skipped(ref: ImageRef, skipped: frozenset[str]) -> ImageRef:

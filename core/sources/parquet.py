@@ -31,9 +31,8 @@ from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import json_object
-from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 
@@ -108,7 +107,7 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each file or some of its row groups, and one for all other files."""
     files, left_out, _ = _files(InputProbe(item.path, item.is_file))
     if left_out:
-        yield InputSplit(item, item.path, left_out)
+        yield InputSplit(item, item.path, left_out=left_out)
     for name, split in files.items():
         path = containers.path_of(item.path, item.is_file, name)
         state, table = _table(path, context.settings)
@@ -116,11 +115,6 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
         folder, _, _ = name.rpartition("/")
         root, prefix = context.settings.image_root or folder_of(path), f"{key_of(folder)}/" if folder else ""
         yield from TableFile(state, table, root, prefix, split).parts(item)
-
-
-def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every row of a split, and the ids of its classes."""
-    yield from containers.filtered_refs(part) or list_rows(part, context)
 
 
 def _files(probe: InputProbe) -> tuple[dict[str, str], dict[str, str], int]:
@@ -276,6 +270,6 @@ SOURCE = Source(
     settings=SETTINGS,
     accepts=_accepts,
     describe=_describe,
-    list_part=list_part,
+    list_part=list_rows,
     split=_split,
 )

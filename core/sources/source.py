@@ -46,11 +46,13 @@ class InputSplit(NamedTuple):
       item: Input.
       path: File or folder to list.
       detail: What else the source needs to list the part; it can be pickled.
+      left_out: Files below the folder that are not read -> the reason. A part with such files is only these.
     """
 
     item: Input
     path: str
     detail: Any = ""
+    left_out: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)

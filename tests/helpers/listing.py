@@ -21,6 +21,7 @@ from shardwright.core.plan.request import read_layout
 from shardwright.core.records.build import label_ids
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.inputs import check_inputs
+from shardwright.core.sources.listing import left_out_refs
 from shardwright.core.sources.source import Context, Input, source_by_name
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.annotations import Annotations, decode_annotations
@@ -144,7 +145,8 @@ def found_in(
         (item,) = check_inputs(checked, None)
     context, chosen = Context(checked, Spool(str(spool))), source_by_name(item.source)
     parts = pickle.loads(pickle.dumps([*chosen.split(item, context)]))
-    return item, [one for part in parts for one in chosen.list_part(part, context)]
+    lists = (left_out_refs(part) if part.left_out else chosen.list_part(part, context) for part in parts)
+    return item, [one for items in lists for one in items]
 
 
 def listed(

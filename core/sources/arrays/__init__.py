@@ -21,7 +21,6 @@ from shardwright.core.sources.arrays.values import (
 )
 from shardwright.core.sources.containers import (
     content_digest,
-    filtered_refs,
     keeps_splits,
     of_splits,
     state_of,
@@ -345,14 +344,11 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
         yield InputSplit(item, array.images.path, array)
     if others:
         reasons = {True: FilterReason.DOTFILE, False: FilterReason.NOT_AN_IMAGE}
-        yield InputSplit(item, item.path, {name: reasons[is_hidden(name)] for name in others})
+        yield InputSplit(item, item.path, left_out={name: reasons[is_hidden(name)] for name in others})
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for each image of an array, and the ids of its classes."""
-    if filtered := filtered_refs(part):
-        yield from filtered
-        return
     array: FoundArray = part.detail
     key = f"{part.item.prefix}{key_of(array.images.file)}!"
     keeps = keeps_splits(context.settings)

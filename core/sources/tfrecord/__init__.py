@@ -32,7 +32,7 @@ from shardwright.core.records.record import (
     SourceRecord,
 )
 from shardwright.core.records.values import annotations_of, classes_of_image, extra_of
-from shardwright.core.sources.containers import filtered_refs, keeps_splits
+from shardwright.core.sources.containers import keeps_splits
 from shardwright.core.sources.image_files import annotated, join, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
@@ -79,7 +79,7 @@ def split(item: Input, context: Context) -> Iterator[InputSplit]:
     for file in read:
         yield InputSplit(item, join(folder, file.relative), file)
     if others:
-        yield InputSplit(item, folder, others)
+        yield InputSplit(item, folder, left_out=others)
 
 
 @dataclass
@@ -135,9 +135,6 @@ class _Opened:
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every record of a file, and the ids of its classes."""
-    if filtered := filtered_refs(part):
-        yield from filtered
-        return
     file, settings = part.detail, context.settings
     known_records = files.known_records(file, settings, part.path)
     with storage.translated_errors("read", part.path):
