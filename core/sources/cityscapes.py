@@ -62,8 +62,6 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     has_masks = settings.record_layout.needs is Needs.SEMANTIC
     folder_pairs = []
     for split in probe.inside(_IMAGES).folders:
-        if split.startswith("."):
-            continue
         kind = next((kind for kind, splits in kinds.items() if split in splits), "")
         folder_pairs.append(
             PairedFolders(

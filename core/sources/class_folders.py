@@ -137,7 +137,7 @@ def find_tree(probe: InputProbe, settings: ConvertSettings) -> FolderTree:
     folders, path = settings.folders, probe.path
     metadata = files_beside.every_image_has_metadata(inner for inner, _ in files_below(path))
     with storage.translated_errors("list", path):
-        named = [name for name in probe.folders if name and not name.startswith(".")]
+        named = probe.folders
     tops, empty = _look_at_tops(path, named) if folders == AUTO else ({}, [])
     classless = settings.record_layout.needs is Needs.IMAGE
     tree = decide(tops, folders, path, named if folders in (AUTO, SPLITS) else (), metadata, classless)

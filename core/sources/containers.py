@@ -42,10 +42,9 @@ def first_containers(
       is_image: Returns whether a file is an image, judged by its name.
     """
     for folder in probe.folders_near():
-        names = [name for name in folder.files if not name.startswith(".")]
-        if any(map(is_image, names)):
+        if any(map(is_image, folder.files)):
             return []
-        if paths := [storage.join(folder.path, name) for name in names if is_container(name)]:
+        if paths := [storage.join(folder.path, name) for name in folder.files if is_container(name)]:
             return paths
     return []
 

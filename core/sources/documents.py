@@ -192,7 +192,7 @@ class DocumentFormat:
         yield from names
         if names and self.is_table:
             return
-        folders = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
+        folders = [name for name in probe.folders if split_token(name)]
         if not self.is_table:
             folders = [name for name in probe.folders if name == _ANNOTATIONS or name in folders]
         for folder in folders[:tried]:
@@ -214,10 +214,11 @@ class DocumentFormat:
         """
         used = {name.rpartition("/")[0] for name in names}
         for name in () if used & {"", _ANNOTATIONS} else probe.folders:
-            is_other = name not in used and not name.startswith(".")
-            if is_other and self._names_in(probe.inside(name), settings, _MAX_TRIED):
+            if name in used:
+                continue
+            if self._names_in(probe.inside(name), settings, _MAX_TRIED):
                 raise beside_splits(probe.where, sorted(used), name, self.title)
-            if is_other and split_token(name) == name and probe.inside(name).has_images:
+            if split_token(name) == name and probe.inside(name).has_images:
                 yield name, f"it holds no {self.noun}"
 
     def _files(

@@ -46,12 +46,6 @@ def split_folders(names: Iterable[str]) -> dict[str, str]:
     return {name: split_of_folder(name) for name in order}
 
 
-def could_be_splits(names: Iterable[str]) -> bool:
-    """Returns whether all folders that are not hidden are named like splits."""
-    visible = [name for name in names if not name.startswith(".")]
-    return bool(visible) and all(map(split_of_folder, visible))
-
-
 def beside_splits(where: str, splits: Iterable[str], name: str, title: str) -> UsageError:
     """Returns the error for a folder of a format beside folders of the same format that may be splits."""
     return UsageError(

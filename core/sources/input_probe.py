@@ -14,6 +14,7 @@ from itertools import islice
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import extension_of, is_image_name
+from shardwright.core.sources.image_files import is_hidden
 from shardwright.schemas.image_ref import printable
 
 HEAD_BYTES = 1 << 16
@@ -63,17 +64,18 @@ class InputProbe:
         """Names of the files directly in a folder, sorted.
 
         At most 2,000 images of each extension and 50,000 files of any other are among them, so that a list of
-        images is found beside the images. In a bucket, only the first 20,000 names are listed. Broken and
-        circular links, pipes and devices are left out, because they say nothing about the input. Listing the
-        input later counts them.
+        images is found beside the images. In a bucket, only the first 20,000 names are listed. Hidden files,
+        broken and circular links, pipes and devices are left out, because they say nothing about the input.
+        Listing the input later counts them.
         """
         return tuple(sorted(self._level[0]))
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
-        """Names of the folders directly in a folder, sorted."""
+        """Names of the folders directly in a folder that are not hidden, sorted."""
         folders = self._level[1]
-        return tuple(storage.list_folders(self.path) if folders is None else sorted(folders))
+        names = storage.list_folders(self.path) if folders is None else sorted(folders)
+        return tuple(name for name in names if name and not is_hidden(name))
 
     @cached_property
     def _level(self) -> tuple[list[str], list[str] | None]:
@@ -112,15 +114,14 @@ class InputProbe:
         return name in self.files or (is_large and storage.exists(storage.join(self.path, name)))
 
     def folders_near(self) -> Iterator[InputProbe]:
-        """Yields the folder and the first folders below it, level by level. Hidden folders are left out."""
+        """Yields the folder and the first folders below it, level by level."""
         waiting = deque([self])
         for _ in range(_FOLDERS_NEAR):
             if not waiting:
                 return
             folder = waiting.popleft()
             yield folder
-            names = [name for name in folder.folders if not name.startswith(".")]
-            waiting += folder.folders_inside(names[:_FOLDERS_NEAR])
+            waiting += folder.folders_inside(folder.folders[:_FOLDERS_NEAR])
 
     @property
     def has_images(self) -> bool:
@@ -134,7 +135,7 @@ class InputProbe:
         If there are more of them than archives at the top, the archives are only stray files.
         """
         names = (name for folder in islice(self.folders_near(), 1, None) for name in folder.files)
-        return sum(is_image_name(name) and not name.startswith(".") for name in names)
+        return sum(map(is_image_name, names))
 
     def files_with(
         self, suffixes: str | tuple[str, ...], tried: int | None, is_one: Callable[[str], bool]
@@ -146,7 +147,7 @@ class InputProbe:
           tried: Number of files to test, the first by name; None for all.
           is_one: Returns whether the file with this path is of the format.
         """
-        names = [name for name in self.files if name.lower().endswith(suffixes) and not name.startswith(".")]
+        names = [name for name in self.files if name.lower().endswith(suffixes)]
         return [name for name in names[:tried] if is_one(storage.join(self.path, name))]
 
     def inside(self, name: str) -> InputProbe:
@@ -188,7 +189,7 @@ def is_pattern(path: str) -> bool:
 
 
 def _is_one_of_few(name: str, counts: Counter[str]) -> bool:
-    """Counts a file by its extension, and returns whether there are not too many of these yet."""
+    """Counts a file by its extension; returns whether it is not hidden, and one of the first of these."""
     extension = extension_of(name)
     counts[extension] += 1
-    return counts[extension] <= (IMAGES if is_image_name(name) else OTHERS)
+    return not is_hidden(name) and counts[extension] <= (IMAGES if is_image_name(name) else OTHERS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -286,8 +286,8 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
     needs = settings.record_layout.needs
     wants_classes = needs is Needs.LABEL and settings.folders == AUTO and not _has_classes(probe)
     if wants_classes or needs is Needs.OBJECTS:  # no source would recognize a text in UTF-16
-        for folder in (probe, *_visible_folders(probe)):
-            for name in _first_files(folder, is_text_name):
+        for folder in (probe, *_first_folders(probe)):
+            for name in islice(filter(is_text_name, folder.files), _TABLES):
                 path = storage.join(folder.path, name)
                 check_utf8(f"{probe.where}: {printable(path)}", storage.read_head(path, 2))
     tables = dict(_tables(probe, settings)) if wants_classes else {}
@@ -305,16 +305,15 @@ def is_text_name(name: str) -> bool:
     return name.rpartition(".")[2].lower() in _TEXTS
 
 
-def _visible_folders(probe: InputProbe) -> list[InputProbe]:
-    names = (name for name in probe.folders if not name.startswith("."))
-    return probe.folders_inside(islice(names, _FOLDERS))
+def _first_folders(probe: InputProbe) -> list[InputProbe]:
+    return probe.folders_inside(probe.folders[:_FOLDERS])
 
 
 def _has_classes(probe: InputProbe) -> bool:
     """Returns whether folders of different names have images, in split folders or else at the top."""
     names: set[str] = set()
-    for folder in _visible_folders(probe):
-        for inner in _visible_folders(folder) if split_of_folder(folder.name) else [folder]:
+    for folder in _first_folders(probe):
+        for inner in _first_folders(folder) if split_of_folder(folder.name) else [folder]:
             if inner.has_images:
                 names.add(inner.name)
             if len(names) > 1:
@@ -327,21 +326,18 @@ def _tables(probe: InputProbe, settings: ConvertSettings) -> Iterator[tuple[str,
 
     The items are the path of a table and the options that read it, for a message.
     """
-    folders = _visible_folders(probe)
-    deeper = [inner for folder in folders for inner in _visible_folders(folder)]
+    folders = _first_folders(probe)
+    deeper = [inner for folder in folders for inner in _first_folders(folder)]
     places = [folder.path for folder in (probe, *folders, *deeper) if any(map(is_image_name, folder.files))]
     for folder in (probe, *folders):
-        for name in _first_files(folder, lambda name: texts.kind_of(name) in (texts.CSV, texts.JSONL)):
+        tables = (name for name in folder.files if texts.kind_of(name) in (texts.CSV, texts.JSONL))
+        for name in islice(tables, _TABLES):
             stem = name.partition(".")[0]
             near = sorted(places, key=lambda place: place.rpartition("/")[2] != stem)
             path = storage.join(folder.path, name)
             options = _options(path, [folder.path, probe.path, *near], settings)
             if options:
                 yield printable(path), options
-
-
-def _first_files(folder: InputProbe, suits: Callable[[str], bool]) -> Iterator[str]:
-    return islice((name for name in folder.files if suits(name) and not name.startswith(".")), _TABLES)
 
 
 def _options(path: str, places: Sequence[str], settings: ConvertSettings) -> str:

@@ -14,7 +14,7 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources import image_files
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.documents import key_prefix, usual_root
-from shardwright.core.sources.folder_tree import could_be_splits, split_of_folder
+from shardwright.core.sources.folder_tree import split_of_folder
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import files, texts
@@ -79,9 +79,8 @@ def _metadata_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
     names = _metadata_beside_images(probe, "")
     if not names and settings.record_layout.needs is Needs.OBJECTS:  # the images may be in subfolders
         names = [name for name in probe.files if name in _METADATA][:1]
-    if not names and could_be_splits(probe.folders):
-        splits = [folder for folder in probe.folders if not folder.startswith(".")]
-        beside = [_metadata_beside_images(probe.inside(folder), f"{folder}/") for folder in splits]
+    if not names and all(map(split_of_folder, probe.folders)):
+        beside = [_metadata_beside_images(probe.inside(folder), f"{folder}/") for folder in probe.folders]
         names = [name for each in beside for name in each] if all(beside) else []
     return names if all(_goes_with_images(probe, name, settings) for name in names) else []
 

@@ -119,7 +119,7 @@ class PairedFolders:
         probe = InputProbe(self.images, is_file=False)
         if not self.split_by_folder or not (splits := split_folders(probe.folders)):
             return FolderTree()
-        others = probe.folders_inside(n for n in probe.folders if n not in splits and not is_hidden(n))
+        others = probe.folders_inside(name for name in probe.folders if name not in splits)
         mixed = any(one.has_images for one in others if below(self.annotations, one.path) is None)
         return FolderTree({} if mixed else splits)
 
@@ -207,7 +207,7 @@ class PairFormat:
             for folders in self.find(probe.inside(name), settings)
         ]
         for name in probe.folders if folder_pairs else ():
-            if name in names or is_hidden(name) or not (folder := probe.inside(name)).has_images:
+            if name in names or not (folder := probe.inside(name)).has_images:
                 continue
             if self.find(folder, settings):
                 raise beside_splits(probe.where, names, name, self.title)

@@ -72,7 +72,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     beside the images stay class folders, unless the layout stores objects.
     """
     root = probe.path.rstrip("/") or "/"
-    names = {name.lower(): name for name in probe.folders if not name.startswith(".")}
+    names = {name.lower(): name for name in probe.folders}
     if _ANNOTATIONS in names:
         if not holds_below(probe.inside(names[_ANNOTATIONS]), ".xml", _is_voc, settings):
             return []

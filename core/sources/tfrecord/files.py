@@ -109,7 +109,7 @@ def accepts(probe: InputProbe) -> bool:
     if DATASET_JSON in probe.files and _read_own(join(probe.path, DATASET_JSON), must=False):
         return True
     for folder in probe.folders_near():
-        likely = [name for name in folder.files if _LIKELY.search(name) and not name.startswith(".")]
+        likely = list(filter(_LIKELY.search, folder.files))
         if len(likely) < sum(map(is_image_name, folder.files)):
             return False
         for name in likely[:3]:
