@@ -202,7 +202,7 @@ def _refusal_of(job: ConversionSpec) -> DataRefused | None:
 
     The storage may be the cause of the failure, so this does not wait for it again.
     """
-    with contextlib.suppress(Exception), storage.at_most(storage.LAST_TRY_SECONDS):
+    with contextlib.suppress(Exception), storage.brief():
         outcome = json.loads(storage.read_bytes(storage.join(job.directory, OUTCOME_JSON)))
         if outcome["run"] == job.started and outcome["exit_code"] == ExitCode.REFUSED:
             return DataRefused(outcome["message"])

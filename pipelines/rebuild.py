@@ -306,7 +306,7 @@ def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool)
         if isinstance(error, ShardwrightError):
             error = type(error)(without_resume(error.message))
         outcome, records = None, None  # a storage that does not answer knows neither
-        with storage.at_most(storage.LAST_TRY_SECONDS):  # do not wait for it again
+        with storage.brief():  # do not wait for it again
             try:
                 outcome = read_outcome(task)
                 records = list_versions(task.output)

@@ -22,9 +22,8 @@ import google_crc32c
 
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.storage import local
-from shardwright.core.storage.faults import LAST_TRY_SECONDS as LAST_TRY_SECONDS
 from shardwright.core.storage.faults import Damaged, Result, current_operation
-from shardwright.core.storage.faults import at_most as at_most
+from shardwright.core.storage.faults import brief as brief
 from shardwright.core.storage.faults import changed as changed
 from shardwright.core.storage.faults import fault as fault
 from shardwright.core.storage.faults import translated_errors as translated_errors

@@ -253,9 +253,8 @@ class Operation:
         self._end = math.inf
         if self._is_last_try:
             self._end = max(contact.end() + LAST_TRY_SECONDS, self.start + LATER_TRY_SECONDS)
-        max_seconds: float | None = getattr(_local, "max_seconds", None)
-        if max_seconds is not None:
-            self._end = min(self._end, self.start + max_seconds)
+        if getattr(_local, "is_brief", False):
+            self._end = min(self._end, self.start + LAST_TRY_SECONDS)
 
     def __enter__(self) -> Operation:
         _local.operation = _operations[id(self)] = self
@@ -295,14 +294,13 @@ def current_operation() -> Operation:
 
 
 @contextlib.contextmanager
-def at_most(seconds: float) -> Iterator[None]:
-    """Limits each operation that this thread begins in the block to a few seconds."""
-    before = getattr(_local, "max_seconds", None)
-    _local.max_seconds = seconds if before is None else min(before, seconds)
+def brief() -> Iterator[None]:
+    """Limits each operation that this thread begins in the block to `LAST_TRY_SECONDS`."""
+    _local.is_brief = True
     try:
         yield
     finally:
-        _local.max_seconds = before
+        _local.is_brief = False
 
 
 def longest_wait() -> tuple[str, float] | None:

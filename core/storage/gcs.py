@@ -235,16 +235,13 @@ class GcsStore(RemoteStore):
     def write_if(self, path: str, data: bytes, version: str | None) -> bool:
         """Writes an object if its generation is unchanged."""
         try:
-            self._upload(path, io.BytesIO(data), "no-store", if_generation_match=int(version or 0))
+            self.upload(io.BytesIO(data), path, "no-store", if_generation_match=int(version or 0))
         except exceptions.PreconditionFailed:
             return False
         return True
 
-    def upload(self, file: IO[bytes], path: str) -> None:
+    def upload(self, file: IO[bytes], path: str, cache_control: str = "", **condition: int) -> None:
         """Writes an open file, in parts if it is large."""
-        self._upload(path, file)
-
-    def _upload(self, path: str, file: IO[bytes], cache_control: str = "", **condition: int) -> None:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         blob = self._blob(path)

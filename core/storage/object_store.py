@@ -11,8 +11,7 @@ import contextlib
 import hashlib
 import os
 import re
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -274,10 +273,6 @@ class ObjectStore(RemoteStore):
         super().__init__()
         #: Buckets whose ETags are not the MD5 of their objects, because a key of KMS encrypts them.
         self._without_md5 = set[str]()
-
-    @abstractmethod
-    def connect(self, options: Mapping[str, Any]) -> Buckets:
-        """Returns the stores for the values of Beam's options; there are none if Beam is not in use."""
 
     def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
         """Explains an error of obstore."""

@@ -130,7 +130,7 @@ def test_the_line_names_the_operation_that_waits(contact: Contact) -> None:
     assert "waiting" not in progress_text(0.0)
 
 
-def test_an_operation_keeps_the_shortest_given_limit(contact: Contact) -> None:
-    with faults.at_most(7), faults.at_most(10):
-        assert Operation(contact, "gs://b/a").seconds_left() <= 7
+def test_a_brief_operation_gets_as_long_as_a_last_try(contact: Contact) -> None:
+    with faults.brief():
+        assert Operation(contact, "gs://b/a").seconds_left() <= LAST_TRY_SECONDS
     assert 100 < Operation(contact, "gs://b/a").seconds_left() <= 180
