@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import class_name, inner_path, labelled, with_slashes
@@ -21,18 +22,18 @@ _YES, _NO = ("1", "1.0"), ("0", "0.0", "")
 
 
 class ClassTable(ImageTable):
-    """A file whose columns are classes."""
+    """A file whose columns are classes.
+
+    Attributes:
+      classes: Names of the classes, in the order of the columns.
+    """
 
     one_line = False
 
     def __init__(self, head: TableHead, settings: ConvertSettings) -> None:
         super().__init__(head)
-        self._classes = list(map(class_name, head.header[1:]))
+        self.classes = list(map(class_name, head.header[1:]))
         self._settings = settings
-
-    def class_ids(self) -> Iterator[ClassId]:
-        """Yields the ids of the classes, in the order of the columns."""
-        return map(ClassId, self._classes, range(len(self._classes)))
 
     def image_in(self, cells: Sequence[str]) -> str:
         """Returns the path of the image of a row."""
@@ -44,7 +45,7 @@ class ClassTable(ImageTable):
         wrong = next((value for value in values if value not in (*_YES, *_NO)), None)
         if wrong is not None:
             raise AnnotationFault(f"{wrong[:40]!r} is neither 0 nor 1")
-        return [name for name, value in zip(self._classes, values) if value in _YES]
+        return [name for name, value in zip(self.classes, values) if value in _YES]
 
     def annotate(self, ref: ImageRef, rows: Mapping[int, Sequence[str]]) -> ImageRef:
         """Returns a reference with its classes."""
@@ -57,9 +58,9 @@ class ClassTable(ImageTable):
 
     def describe(self) -> str:
         """Returns the number of classes."""
-        if not all(self._classes) or len(set(self._classes)) < len(self._classes):
+        if not all(self.classes) or len(set(self.classes)) < len(self.classes):
             raise UsageError(f"{self.head.where}: its header names a class twice, or an empty class; fix it.")
-        return f"; a column for each of {counted(len(self._classes), 'class')}"
+        return f"; a column for each of {counted(len(self.classes), 'class')}"
 
 
 def _table_in(head: TableHead, settings: ConvertSettings) -> ClassTable | None:
@@ -86,5 +87,5 @@ SOURCE = table_format(
     rule="its header must name the image and then the classes (filename,cat,dog), and its rows must have 0 "
     "or 1 for each class.",
     suits=_suits,
-    begin=lambda documents, _: documents[0].entries.class_ids(),
+    begin=lambda documents, _: map(ClassId, documents[0].entries.classes, count()),
 ).source()

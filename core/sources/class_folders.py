@@ -265,16 +265,13 @@ def _files(path: str, tree: FolderTree, part: FolderPart) -> Iterator[tuple[str,
     """Yields (path below the input, state) of the files in a part of the input, without metadata files."""
     streams: list[Iterable[tuple[str, storage.StoredObject]]] = [walk(path)]
     if storage.is_remote(path):
+        base = f"{path.rstrip('/')}/"
         parts = _parts(path, tree) if part == WHOLE else [part]
-        streams = [_objects(f"{path.rstrip('/')}/", inner) for inner in parts]
+        listed = (storage.list_objects(base + inner.folder, inner.deep) for inner in parts)
+        streams = [((item.path.removeprefix(base), item) for item in items) for items in listed]
     if tree.metadata:
         streams = [files_beside.without_metadata(stream, itemgetter(0)) for stream in streams]
     return iter(streams[0]) if len(streams) == 1 else merge_streams(streams, _REQUESTS_AT_ONCE)
-
-
-def _objects(base: str, part: FolderPart) -> Iterator[tuple[str, storage.StoredObject]]:
-    for item in storage.list_objects(base + part.folder, part.deep):
-        yield item.path.removeprefix(base), item
 
 
 SOURCE = Source(

@@ -184,11 +184,7 @@ class DocumentFormat:
 
     def _names(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> Iterator[str]:
         """Yields the paths of the files in a folder, relative to it."""
-
-        def names_in(folder: InputProbe) -> list[str]:
-            return self._names_in(folder, settings, tried)
-
-        names = names_in(probe)
+        names = self._names_in(probe, settings, tried)
         yield from names
         if names and self.is_table:
             return
@@ -196,7 +192,8 @@ class DocumentFormat:
         if not self.is_table:
             folders = [name for name in probe.folders if name == _ANNOTATIONS or name in folders]
         for folder in folders[:tried]:
-            yield from (f"{folder}/{name}" for name in names_in(probe.inside(folder)))
+            names = self._names_in(probe.inside(folder), settings, tried)
+            yield from (f"{folder}/{name}" for name in names)
 
     def _names_in(self, folder: InputProbe, settings: ConvertSettings, tried: int | None) -> list[str]:
         return folder.files_with(self.suffixes, tried, lambda path: self._is_one(path, settings))

@@ -22,8 +22,6 @@ _MAX_NAMES = 3
 
 #: Description of an input whose folders are plain classes.
 CLASS_FOLDERS = "class folders"
-#: Description of an input whose images have no classes.
-IMAGE_FOLDER = "a folder of images"
 #: Description of folders with metadata.
 WITH_METADATA = "a metadata file beside each image"
 _EACH_IS_A_CLASS = "classes if each folder is a class"
@@ -107,7 +105,7 @@ class FolderTree:
     def text(self) -> str:
         """Short description of what the folders mean."""
         if self.classless:
-            text = f"images in {_listed(self.splits)}" if self.splits else IMAGE_FOLDER
+            text = f"images in {_listed(self.splits)}" if self.splits else "a folder of images"
         elif not self.names_classes:
             text = "folders without a meaning"
         elif self.splits:

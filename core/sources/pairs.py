@@ -63,7 +63,7 @@ _QUOTED, _FLAGGED = re.compile(r'"([^"]+)"'), re.compile(r"(\S+)\s+-?[01]")
 #: CVAT's name for the folder of images without a split.
 _DEFAULT = "default"
 #: Number of files to try in each folder that is searched for files of a format.
-_FILES_TRIED = 3
+FILES_TRIED = 3
 
 
 @dataclass(frozen=True)
@@ -426,7 +426,7 @@ def holds_below(
     """
     has_objects = settings.record_layout.needs is Needs.OBJECTS
     return any(
-        inner.files_with(suffix, _FILES_TRIED, is_one)
+        inner.files_with(suffix, FILES_TRIED, is_one)
         for inner in probe.folders_near()
         if inner is probe or has_objects or not any(map(is_image_name, inner.files))
     )

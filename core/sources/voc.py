@@ -8,7 +8,7 @@ from shardwright.core import storage
 from shardwright.core.sources.annotation_files import XmlElement, read_xml
 from shardwright.core.sources.image_files import class_name, file_name, is_text, join, number_in, split_token
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.pairs import MASK_SUFFIXES, PairedFolders, PairFormat, holds_below
+from shardwright.core.sources.pairs import FILES_TRIED, MASK_SUFFIXES, PairedFolders, PairFormat, holds_below
 from shardwright.core.sources.shapes import size_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -17,8 +17,6 @@ from shardwright.schemas.layouts import Needs
 _ROOT, _ANNOTATIONS, _MASKS, _LISTS = "annotation", "annotations", "SegmentationClass", "ImageSets"
 #: Names of image folders in lower case, the most common first.
 _IMAGES = ("jpegimages", "images")
-#: Number of XML files to try in a folder.
-_FILES_TRIED = 3
 _XML_HEAD_BYTES = 4096
 _NAMES, _SIDES = ("filename", "path"), ("xmin", "ymin", "xmax", "ymax")
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
@@ -81,7 +79,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     years = [probe.inside(name) for name in probe.folders if name.startswith("VOC")]
     if folder_pairs := [folders for year in years for folders in _find(year, settings)]:
         return folder_pairs
-    if any(map(split_token, names)) and not probe.files_with(".xml", _FILES_TRIED, _is_voc):
+    if any(map(split_token, names)) and not probe.files_with(".xml", FILES_TRIED, _is_voc):
         return []
     return [_folder_pair(root, root, root, settings)] if holds_below(probe, ".xml", _is_voc, settings) else []
 

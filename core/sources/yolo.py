@@ -70,11 +70,6 @@ def label_path(image: str) -> str:
     return f"{label_folder(folder)}{slash}{stem_of(name)}.txt"
 
 
-def _label_paths(image: str) -> list[str]:
-    """Returns the paths that an image's labels may have: the usual one, or else beside the image."""
-    return [label_path(image), f"{stem_of(image)}.txt"]
-
-
 def label_folder(images: str) -> str:
     """Returns the label folder of an image folder."""
     match = _IMAGES.match(images)
@@ -144,6 +139,6 @@ SOURCE = PairFormat(
     parse=lambda data, folders: parse_labels(data, dict(folders.classes), folders.dialect == _POSE),
     noun="label file",
     settings=frozenset(),
-    files_of=_label_paths,
+    files_of=lambda image: [label_path(image), f"{stem_of(image)}.txt"],
     alone=_alone,
 ).source()

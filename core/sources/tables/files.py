@@ -25,7 +25,7 @@ from shardwright.core.sources.source import Input, InputSplit
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import columns, parquet, texts
 from shardwright.core.sources.tables.columns import looks_like_path, usual_columns
-from shardwright.core.sources.tables.parquet import EmbeddedImage
+from shardwright.core.sources.tables.parquet import BYTES, PATH, EmbeddedImage
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import QuarantineReason
@@ -333,8 +333,6 @@ def _may_exist(root: ImageRoot, path: str) -> bool:
     return True
 
 
-#: Fields of an image that is an object.
-_BYTES, _PATH = "bytes", "path"
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 #: Number of characters to look at, and the fewest that an image has.
 _HEAD, _FEWEST = 88, 32
@@ -354,7 +352,7 @@ def base64_column(values: Mapping[str, object], named: str) -> str:
         names = usual_columns("image", list(dict.fromkeys(name.partition(".")[0] for name in values)), {})
         if any(looks_like_path(str(values.get(name, ""))[:_MAX_PATH_LENGTH]) for name in names):
             return ""
-    candidates = (column for name in names for column in (name, f"{name}.{_BYTES}"))
+    candidates = (column for name in names for column in (name, f"{name}.{BYTES}"))
     return next((name for name in candidates if _is_image(values.get(name))), "")
 
 
@@ -383,8 +381,8 @@ def embedded_image(
     """
     text = texts.named_value(row, name)
     outer, _, last = name.rpartition(".")
-    if text in (None, "") and last == _BYTES and outer:
-        text = texts.named_value(row, f"{outer}.{_PATH}")
+    if text in (None, "") and last == BYTES and outer:
+        text = texts.named_value(row, f"{outer}.{PATH}")
         return text if isinstance(text, str) else None
     if text in (None, ""):
         return None
