@@ -13,6 +13,7 @@ from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.prepare import (
     as_beam_options,
     build_forecast,
+    build_planned_shards,
     check_reachable,
     make_request,
     places_read,
@@ -52,9 +53,13 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
     check_reachable(beam_options, **places_read(request))
     if progress:
         print_inputs(request)
-    forecast: Forecast = run_for_result(
-        lambda pipeline, scratch: build_forecast(pipeline, request, Spool(scratch))[1], beam_options, progress
-    )
+
+    def build(pipeline: Any, scratch: str) -> Any:
+        batches, forecast, _ = build_forecast(pipeline, request, Spool(scratch))  # EncodedRefs, Forecast
+        build_planned_shards(batches, forecast, request)  # refuses equal keys, as in a conversion
+        return forecast
+
+    forecast: Forecast = run_for_result(build, beam_options, progress)
     return forecast
 
 

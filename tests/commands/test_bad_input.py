@@ -335,6 +335,7 @@ def test_a_duplicate_key_is_found_across_splits_and_both_places_are_named(
     assert done.code == 2 and "shardwright: Two images have the key 'train/ant/" in done.err
     assert all(text in done.err for text in ("(a=PATH)", f"{tmp_path}/first", f"{tmp_path}/second"))
     assert not (tmp_path / "out").exists()
+    assert run(capfd, "plan", *inputs, "--splits", "test=1").err.endswith(done.err.splitlines()[-1] + "\n")
 
 
 @pytest.mark.parametrize(
