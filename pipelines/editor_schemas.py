@@ -55,6 +55,10 @@ def _job_schema() -> dict[str, Any]:
     gates = schema["$defs"]["GateFile"]["properties"]
     for name, gate in gates.items():
         gates[name] = {"anyOf": [gate, PLACEHOLDER], "description": gate["description"]}
+    for name in Sections.model_fields:
+        section = schema["properties"][name]
+        kinds = [section, {"type": "null"}]  # all lines below its name may be comments
+        schema["properties"][name] = {"anyOf": kinds, "description": section["description"]}
     for item in REBUILD_SETTINGS.values():
         setting = {**_setting_schema(item), "description": item.help}
         schema["properties"][item.name] = setting

@@ -83,7 +83,9 @@ Code = Annotated[
     str, BeforeValidator(_code), WithJsonSchema({"type": "string", "enum": list(FindingCode.__members__)})
 ]
 Codes = Annotated[
-    tuple[Code, ...], BeforeValidator(_codes), write("a list of findings, such as [SPLIT_LEAKAGE]")
+    tuple[Code, ...],
+    BeforeValidator(_codes, json_schema_input_type=str | tuple[Code, ...]),
+    write("a list of findings, such as [SPLIT_LEAKAGE]"),
 ]
 _Format: Any = one_of("jpeg", "png", "webp", "raw")
 _Formats = Annotated[

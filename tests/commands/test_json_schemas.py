@@ -242,6 +242,7 @@ def test_they_know_every_key() -> None:
             True,
         ),
         ("job", "{runner: {runner: DataflowRunner, experiments: [a]}}", True),
+        ("job", "{gates: {fail_on: DARK}, hooks: , runner: }", True),  # only comments below the last two
         ("job", "{resiz: 224}", False),
         ("job", "{source: vok}", False),
         ("job", "{keep: -1}", False),
@@ -249,6 +250,8 @@ def test_they_know_every_key() -> None:
         ("job", "{gates: {max_count_drop: 5}}", False),
         ("job", "{hooks: {on_fail: x}}", False),
         ("gates", "{min_images: 5, max_fraction: {DARK: 0.1}, new_classes: warn}", True),
+        ("gates", "{fail_on: 'DARK, BLURRY', warn_on: [BOX_RANGE]}", True),
+        ("gates", "{fail_on: [DRAK]}", False),
         ("gates", "{min_images: many}", False),
         ("gates", "{max_fraction: {DRAK: 0.1}}", False),
         (
