@@ -440,7 +440,8 @@ def numbers_in(document: Any) -> dict[str, float]:
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, float]]:
     if isinstance(value, Mapping):
-        for key in sorted(value.keys() - _NOT_COMPARED):
+        # The numbers of all splits together come first, so that those of many splits leave them in.
+        for key in sorted(value.keys() - _NOT_COMPARED, key=lambda key: (key != "total", key)):
             yield from _leaves(value[key], f"{name}.{key}" if name else str(key))
     elif isinstance(value, list) and len(value) <= _MAX_LISTED:
         if not any(isinstance(item, list | Mapping) for item in value):

@@ -176,6 +176,11 @@ def test_numbers_are_named_by_their_path() -> None:
     assert numbers_in({"a": [{"b": 1}]}) == numbers_in(None) == numbers_in("7") == {}
 
 
+def test_many_splits_do_not_hide_the_numbers_of_all_images() -> None:
+    splits = {f"s{i}": dict.fromkeys("abcdefghij", i) for i in range(1001)}
+    assert numbers_in({"splits": splits, "total": {"all": {"mean": 7}}})["total.all.mean"] == 7
+
+
 def test_settings_versions_and_features_are_compared(described: Described) -> None:
     dataset = described.dataset
     settings = {**dataset.plan.settings, "quality": 5}
