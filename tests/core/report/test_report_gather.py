@@ -25,6 +25,7 @@ from PIL import Image, ImageOps
 from shardwright.core.report import thumbnails
 from shardwright.core.report.data import Quarantined, RecordAt, RunFacts
 from shardwright.core.report.gather import gather, gather_files, shown_classes
+from shardwright.core.report.measures import short
 from shardwright.core.report.render import code_groups, render, settings_in_effect, split_text
 from shardwright.core.report.thumbnails import draw_quarantine, read_quarantine
 from shardwright.pipelines.cli import main
@@ -33,6 +34,12 @@ from shardwright.schemas.drift import Changes, Drift, Pair
 from shardwright.schemas.findings import ValidationReport, Violation
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, VersionState
+
+
+def test_short_numbers_have_no_exponent() -> None:
+    numbers = (950, 999.4, 999.6, 12_500, 999_499, 999_999, 999_999_999)
+    assert [short(number) for number in numbers] == ["950", "999", "1k", "12.5k", "999k", "1M", "1G"]
+    assert short(-999_999) == "-1M"
 
 
 def test_every_class_has_pictures_and_the_ledger_is_shown(sound_dataset: Path) -> None:
