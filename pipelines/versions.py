@@ -92,6 +92,8 @@ def versions(output: str | os.PathLike[str], *, pin: str = "", unpin: str = "") 
     for name in filter(None, (pin, unpin)):
         if name not in records:
             raise no_such_version(output, name, list(records))
+    if pin and pin == unpin:
+        raise UsageError(f"{pin} is in both --pin and --unpin; choose one.")
     if pin and records[pin].state is VersionState.BUILDING:
         raise UsageError(
             f"--pin {pin}: this version is not complete, and the next rebuild continues or removes it; pin "

@@ -101,6 +101,8 @@ def test_versions_can_be_pinned(capfd: Capture, out: Path) -> None:
     assert [record.pinned for record in versions(out).versions] == [False, False, True]
     assert "pinned" in run(capfd, "versions", out).out
     assert "pinned" in (out / "index.html").read_text()
+    both = sentence_of(run(capfd, "versions", out, "--pin", V1, "--unpin", V1), 2)
+    assert f"{V1} is in both --pin and --unpin" in both
     done = run(capfd, "versions", out, "--unpin", V1)
     assert done.code == 0 and "pinned" not in done.out
     assert not (out / "versions" / V1 / "pinned.json").exists()
