@@ -137,6 +137,8 @@ def list_entries(text: str) -> tuple[list[str], list[str]]:
 
 def _check_key_list(text: str) -> None:
     patterns, files = list_entries(text)
+    if not patterns and not files:
+        raise ValueError("it names no image; write a pattern such as 'drafts/' or '*.png', or leave it out")
     parse_key_list(patterns)
     if "" in files:
         raise ValueError("a file name is missing after @; write @FILE")

@@ -260,6 +260,13 @@ def test_if_nothing_is_left_the_lines_that_match_nothing_are_named(tmp_path: Pat
         convert(keep_labels=str(tmp_path / "keep.txt"), **values)
 
 
+@pytest.mark.parametrize("option", ["include", "exclude"])
+@pytest.mark.parametrize("value", [" ", ",", " , "])
+def test_a_list_without_patterns_is_refused(option: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"--{option} {value}: it names no image; write a pattern such as"):
+        ConvertSettings(input=("in",), **{option: value}).check()
+
+
 def test_include_takes_only_what_it_names(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 12, ("ant", "bee", "cat"))
     files = sorted((tmp_path / "in").rglob("*.*"))
