@@ -216,10 +216,10 @@ def given_options(beam_options: Any) -> list[str] | None:
     """Returns Beam's options as the user wrote them; None if they came as PipelineOptions.
 
     Raises:
-      UsageError: They are one text, which is not split.
+      UsageError: They are one text, which is not split, or a mapping.
     """
-    if isinstance(beam_options, str):
-        raise UsageError(f"beam_options is one text; write a list of options, {[beam_options]!r}.")
+    if isinstance(beam_options, str | Mapping):
+        raise UsageError(f"beam_options is {beam_options!r}; write a list such as ['--runner=DirectRunner'].")
     return None if hasattr(beam_options, "view_as") else list(beam_options or ())
 
 

@@ -29,6 +29,7 @@ from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.configuration.settings import settings_from
 from shardwright.schemas.dataset import fingerprint
+from shardwright.schemas.errors import UsageError
 
 tf = late("tensorflow")
 
@@ -142,6 +143,15 @@ def test_a_carried_plan_keeps_settings_labels_and_shard_counts(
         Image.new("RGB", (50, 50)).save(folder / name / "x.png")
     changed = plan(input=str(folder), plan_from=first.path)
     assert changed.plan.labels == (*first.dataset.labels, "aardvark", "zebra")
+
+
+@pytest.mark.parametrize("options", ["--runner=DirectRunner", {"runner": "DirectRunner"}])
+def test_options_for_beam_must_be_a_list(options: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(input=str(PHOTOS), beam_options=options)
+    assert caught.value.message == (
+        f"beam_options is {options!r}; write a list such as ['--runner=DirectRunner']."
+    )
 
 
 def test_the_plan_predicts_what_convert_writes(first: ConvertResult) -> None:
