@@ -442,8 +442,8 @@ class ConvertSettings:
         layout = self.record_layout
         if layout.pixels and self.image_format not in ("", "raw"):
             raise UsageError(
-                f"--image_format {self.image_format}: layout {layout.name} stores bare pixels; leave "
-                "--image_format out, or choose a layout of image files."
+                f"--image_format {self.image_format}: layout {layout.name} stores bare pixels; choose "
+                "--image_format raw, or a layout of image files."
             )
         self._check_depth()
         self._check_size()
@@ -484,7 +484,7 @@ class ConvertSettings:
         if self.channels and self.image_format not in ("", "raw"):
             raise UsageError(
                 f"--image_format {self.image_format}: pictures of {self.channels} channels (--channels) are "
-                "stored as raw pixels; leave --image_format out."
+                "stored as raw pixels; choose --image_format raw."
             )
         if self.depth == "keep" and self.image_format in _EIGHT_BIT_FORMATS:
             raise UsageError(

@@ -406,7 +406,8 @@ def test_validation_finds_pixels_of_another_type(tmp_path: Path) -> None:
     [
         ({"depth": "keep", "image_format": "jpeg"}, "stores 8 bits per channel"),
         ({"depth": "keep", "image_format": "webp"}, "stores 8 bits per channel"),
-        ({"channels": 4, "image_format": "png"}, "stored as raw pixels"),
+        ({"channels": 4, "image_format": "png"}, "stored as raw pixels; choose --image_format raw.$"),
+        ({"layout": "raw", "image_format": "png"}, "stores bare pixels; choose --image_format raw, or a lay"),
         ({"channels": 1}, "--color gray"),
         ({"channels": 17}, "--channels 17"),
         ({"depth": "keep", "map": "a:b"}, "leave --depth keep out"),
