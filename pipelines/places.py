@@ -224,7 +224,7 @@ def check_versioned_output(output: str) -> None:
 
     Raises:
       UsageError: The output is missing, not a directory, or contains only something else.
-      EngineError: The output is not writable.
+      EngineError: The output is not writable, or a conversion writes there.
     """
     if not output:
         raise UsageError("--output is missing; name the directory that holds the versions of the dataset.")
@@ -241,6 +241,8 @@ def check_versioned_output(output: str) -> None:
         files = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
         kept = (*files, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
         top_files = _top_files(output)
+        if f"{WORK_DIR}/" in top_files and storage.knows_conditions(output):
+            check_free(output)  # a conversion may be writing its first shards here
         # Versions that cannot be listed end a rebuild here, where its hooks are told.
         if version_names(output) or all(file.startswith(kept) for file in top_files):
             return

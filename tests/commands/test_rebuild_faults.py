@@ -39,6 +39,7 @@ from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.run import exit_code_of, run_pipeline
+from shardwright.schemas.dataset import WRITER_JSON
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.schemas.version import INPUT_JSON, LEASE_JSON, VersionState
 from shardwright.transforms import commit
@@ -199,6 +200,19 @@ def _run_steps_again(folder: Path, given: dict[str, tuple[Any, ...]]) -> None:
     for step in STEPS:
         assert _again(step) == ""
         assert tree_members(folder / "out") == before, step
+
+
+def test_a_rebuild_does_not_begin_where_a_conversion_writes(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 3)
+    lease = tmp_path / "out" / WRITER_JSON
+    lease.parent.mkdir(parents=True)
+    lease.write_text(Lease("converting", "", renewed=time.time()).dumps())
+    with pytest.raises(EngineError, match="Another run writes to"):
+        _rebuild(tmp_path)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["_work"]
+    lease.write_bytes(b"")  # given back
+    _rebuild(tmp_path)
+    assert _states(tmp_path) == [PUBLISHED]
 
 
 def test_a_shard_that_is_written_again_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
