@@ -147,6 +147,7 @@ def init(
       UsageError: A setting, the input or the path is wrong; nothing was written.
       EngineError: The file cannot be written.
     """
+    values = {name: value for name, value in values.items() if value is not None}
     file = os.fspath(file)
     _check_place(file, overwrite)
     keep = _KEEP.checked(keep)

@@ -285,7 +285,8 @@ def validate(
         remove_unfinished((files.report, files.statistics, files.stats, files.page, files.junit))
         check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
         paths = [against] if isinstance(against, str) else list(against)
-        with prepared_comparison(target, paths, listing or {}, mode, scratch) as comparison:
+        given = {name: value for name, value in (listing or {}).items() if value is not None}
+        with prepared_comparison(target, paths, given, mode, scratch) as comparison:
             if comparison is not None:
                 check_reachable(beam_options, **places_read(comparison))
             before = None

@@ -380,6 +380,12 @@ def test_the_file_contains_the_given_settings(
     assert job.beam == tuple(f"--{name}={value}" for name, value in runner.items())
 
 
+def test_settings_that_are_none_are_not_given() -> None:
+    settings = {"input": str(PHOTOS), "output": "out"}
+    none = dict.fromkeys(("strip_metadata", "resize", "plan_from"))
+    assert init(file="", **settings, **none).text == init(file="", **settings).text
+
+
 def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
     made = init(file=tmp_path / "job.yaml", input=str(PHOTOS), output="out", resize=32, keep=7)
     job = read_job(made.path)

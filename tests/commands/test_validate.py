@@ -56,6 +56,10 @@ def test_files_that_no_reader_takes_for_a_shard_are_left_alone(copied: Path) -> 
     assert not findings_of(copied)
 
 
+def test_settings_of_the_listing_that_are_none_are_not_given(copied: Path) -> None:
+    assert validate(copied, mode="fast", listing={"source": None, "include": None}).passed
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_foreign_files_validate_with_features_inferred(
