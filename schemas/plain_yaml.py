@@ -50,7 +50,10 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(
                 problem="write out what *name stands for", problem_mark=event.start_mark
             )
-        return super().compose_node(parent, index)
+        node: Any = super().compose_node(parent, index)
+        if "\0" in node.value:  # written as an escape sequence; no path, command or text may hold it
+            raise yaml.MarkedYAMLError(problem="remove the character NUL", problem_mark=node.start_mark)
+        return node
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:

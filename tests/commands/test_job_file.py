@@ -212,6 +212,8 @@ WRONG: list[tuple[str, str]] = [
     ("seed: ${TOKEN}", "3 seed ${TOKEN}: '${TOKEN}' is not a whole number."),
     ("overwrite: true", "3 overwrite: a rebuild replaces nothing; it writes a new version"),
     ("resume: true", "3 resume: a rebuild always continues an interrupted run; take it out."),
+    (r'class_names: "a\0b"', "3:14 this is not YAML: remove the character NUL."),
+    ('hooks:\n  on_any: ["a\\0b"]', "4:12 this is not YAML: remove the character NUL."),
     ("keep: -1", "3 keep -1: write the number of versions to keep, such as 5, or 0 for all."),
     ("keep: 1.5", "3 keep 1.5: write the number of versions to keep"),
     ("keep: true", "3 keep true: write the number of versions to keep"),
