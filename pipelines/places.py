@@ -220,11 +220,13 @@ def _check_no_version(output: str) -> None:
 
 
 def check_versioned_output(output: str) -> None:
-    """Checks that an output contains versions, or is empty; writes nothing.
+    """Checks that an output contains versions, or is empty.
+
+    Beside the lease of another run it writes a probe of the clock; nothing else is written.
 
     Raises:
       UsageError: The output is missing, not a directory, or contains only something else.
-      EngineError: The output is not writable, or a conversion writes there.
+      EngineError: The output is not writable, or a conversion or salvage writes there.
     """
     if not output:
         raise UsageError("--output is missing; name the directory that holds the versions of the dataset.")
@@ -241,10 +243,12 @@ def check_versioned_output(output: str) -> None:
         files = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
         kept = (*files, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
         top_files = _top_files(output)
-        if f"{WORK_DIR}/" in top_files and storage.knows_conditions(output):
-            check_free(output)  # a conversion may be writing its first shards here
         # Versions that cannot be listed end a rebuild here, where its hooks are told.
-        if version_names(output) or all(file.startswith(kept) for file in top_files):
+        if version_names(output):
+            return
+        if all(file.startswith(kept) for file in top_files):
+            if f"{WORK_DIR}/" in top_files and storage.knows_conditions(output):
+                check_free(output)  # a conversion may be writing its first shards here
             return
     if any(is_version(file.rstrip("/")) for file in top_files):
         above = printable(os.path.dirname(output.rstrip("/"))) or "."

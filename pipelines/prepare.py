@@ -219,7 +219,8 @@ def given_options(beam_options: Any) -> list[str] | None:
       UsageError: They are one text, which is not split, or a mapping.
     """
     if isinstance(beam_options, str | Mapping):
-        raise UsageError(f"beam_options is {beam_options!r}; write a list such as ['--runner=DirectRunner'].")
+        kind = type(beam_options).__name__  # the value may contain a secret
+        raise UsageError(f"beam_options is one {kind}; write a list such as ['--runner=DirectRunner'].")
     return None if hasattr(beam_options, "view_as") else list(beam_options or ())
 
 

@@ -51,7 +51,9 @@ class _Loader(yaml.SafeLoader):
                 problem="write out what *name stands for", problem_mark=event.start_mark
             )
         node: Any = super().compose_node(parent, index)
-        if "\0" in node.value:  # written as an escape sequence; no path, command or text may hold it
+        if (
+            isinstance(node, yaml.ScalarNode) and "\0" in node.value
+        ):  # written as an escape sequence; no path, command or text may hold it
             raise yaml.MarkedYAMLError(problem="remove the character NUL", problem_mark=node.start_mark)
         return node
 

@@ -12,7 +12,10 @@ from shardwright.schemas.errors import ShardwrightError
 
 @functools.cache
 def entry_points_of(group: str) -> list[EntryPoint]:
-    """Returns the entry points of a group by name. They are read once, from a file of every package."""
+    """Returns the entry points of a group by name.
+
+    Each group is read once, because that reads a file of every package.
+    """
     return sorted(entry_points(group=group), key=lambda point: point.name)
 
 

@@ -126,7 +126,7 @@ def decimals_apart(value: float, limit: float) -> int:
 
 def percent(part: int, total: int) -> str:
     """Returns a share with two digits: `20%`, `6.1%`, `0.012%`; it is rounded neither to 0% nor to 100%."""
-    value = 100 * part / total if part else 0.0
+    value = 100 * part / total if part and total else 0.0
     if 99.5 <= value < 100:
         return "over 99%"
     if 0 < value < 0.001:

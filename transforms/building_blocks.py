@@ -66,7 +66,7 @@ def merge_all(empty: Callable[[], Mergeable]) -> Callable[[Iterable[Mergeable]],
     return merged
 
 
-def in_global_window(value: object) -> Any:
+def in_global_window(value: object) -> WindowedValue | beam.pvalue.TaggedOutput:
     """Returns an output in the form that `finish_bundle` must yield."""
     if isinstance(value, beam.pvalue.TaggedOutput):
         return beam.pvalue.TaggedOutput(value.tag, in_global_window(value.value))

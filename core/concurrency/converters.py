@@ -156,11 +156,10 @@ class Converters:
 
     def close(self) -> None:
         """Ends the threads and the worker processes."""
-        self._closed = True
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self.kill()
+        self._executor.shutdown(cancel_futures=True)
         for process in tuple(self._processes):
             process.close()
-        self._executor.shutdown()
 
     def _start_process(self) -> None:
         """Starts a process for the next thread that needs one. If that fails, that thread tries again.

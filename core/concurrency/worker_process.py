@@ -193,9 +193,9 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Ends the process, which has answered each call, and waits for its end."""
-        self._connection.close()
         self._process.kill()
         self._process.wait()
+        self._connection.close()
 
     def kill(self) -> None:
         """Ends the process at once. It writes no files, so nothing is left behind."""

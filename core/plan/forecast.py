@@ -559,12 +559,13 @@ def _warnings(
             "is the input one folder too deep?"
         )
     forms = {unicodedata.normalize("NFC", name): name for name in labels}
-    for name in labels:
-        if (other := forms[unicodedata.normalize("NFC", name)]) != name:
-            yield (
-                f"The classes {name!a} and {other!a} differ only in their Unicode form; give both one "
-                "name with --rename_labels."
-            )
+    pairs = ((name, forms[unicodedata.normalize("NFC", name)]) for name in labels)
+    if alike := [f"{name!a} and {other!a}" for name, other in pairs if name != other]:
+        more = f", and so do {counted(len(alike) - 1, 'other pair')}" if len(alike) > 1 else ""
+        yield (
+            f"The classes {alike[0]} differ only in their Unicode form{more}; give both one name with a file "
+            "for --rename_labels."
+        )
     objects = {split: summary.classes[split].total() for split, count in summary.candidates.items() if count}
     if settings.record_layout.needs is Needs.OBJECTS and not all(objects.values()):
         without = units.listed(in_split_order(split for split, count in objects.items() if not count))

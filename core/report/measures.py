@@ -168,7 +168,7 @@ class Chart(NamedTuple):
 
 def short(value: float) -> str:
     """Returns a short form of a number: 950, 12.5k, 3M."""
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= 0.9995 * limit:  # three digits would round it to this limit
             return f"{value / limit:.3g}{unit}"
     return f"{value:.3g}"

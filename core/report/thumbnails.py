@@ -52,8 +52,9 @@ _WAITING = 16
 _MAX_PIXELS = 89_478_485
 #: Largest number of quarantined images that are listed.
 _MAX_QUARANTINED = 120
-#: Fields of a line of `quarantine.jsonl`, and number of bytes of that file that are read.
+#: Fields of a line of `quarantine.jsonl`.
 _QUARANTINED = ("key", "uri", "stage", "reason", "message")
+#: Number of bytes of that file that are read.
 _MAX_BYTES = 2_000_000
 #: Largest number of quarantined images that are tried, together and per reason.
 _MAX_PICTURES, _MAX_OF_REASON = 24, 6
@@ -186,10 +187,10 @@ def read_quarantine(directory: str) -> list[Quarantined]:
     for line in data.split(b"\n"):
         try:
             value = json.loads(line)
-            item = Quarantined._make([*(str(value[name]) for name in _QUARANTINED), None])
+            key, uri, stage, reason, message = (str(value[name]) for name in _QUARANTINED)
         except (ValueError, KeyError, TypeError, RecursionError):
             continue  # an empty, incomplete or foreign line
-        by_reason[item.reason].append(item)
+        by_reason[reason].append(Quarantined(key, uri, stage, reason, message))
     share = max(1, _MAX_QUARANTINED // max(1, len(by_reason)))
     selected = [item for _, items in sorted(by_reason.items()) for item in items[:share]]
     return selected[:_MAX_QUARANTINED]

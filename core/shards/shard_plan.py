@@ -34,7 +34,7 @@ from shardwright.schemas.plan import Forecast, ShardPlace
 PART, PACKED_TOGETHER = 100_000, 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OrderedRefs:
     """The references of a shard in its order.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
@@ -27,6 +27,19 @@ from shardwright.schemas.plan import shard_file
 
 #: Number of bytes of records that are written at once.
 _WRITE_BYTES = 1 << 18
+
+
+class RecordSink(Protocol):
+    """Opens the file of a shard, and frames records for it, as the sink of Beam's `WriteToTFRecord` does."""
+
+    def open(self, temp_path: str) -> Any:
+        """Opens a new file."""
+
+    def write_record(self, file_handle: Any, value: bytes) -> None:
+        """Writes a framed record to a file, which needs no other method than `write`."""
+
+    def close(self, file_handle: Any) -> None:
+        """Closes a file."""
 
 
 @dataclass
@@ -77,7 +90,7 @@ class ShardWriter:
 
     directory: str
     settings: ConvertSettings
-    sink: Any
+    sink: RecordSink
     resume: bool = False
     verdicts: dict[str, bool] = field(default_factory=dict)
 

@@ -123,14 +123,16 @@ def check_columns(where: str, source: str, settings: ConvertSettings, unless: st
         )
 
 
+def _read_beside(ref: ImageRef, name: str) -> bytes | None:
+    return read_annotation_file(f"{stem_of(ref.uri)}.{name}")
+
+
 def add_metadata(
     refs: Iterable[ImageRef],
     path: str,
     settings: ConvertSettings,
     names_classes: bool,
-    read: Callable[[ImageRef, str], bytes | None] = (
-        lambda ref, name: read_annotation_file(f"{stem_of(ref.uri)}.{name}")
-    ),
+    read: Callable[[ImageRef, str], bytes | None] = _read_beside,
 ) -> Iterator[ImageRef | ClassId]:
     """Yields all references with the content of their metadata files, and the id of each numeric class once.
 

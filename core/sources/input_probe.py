@@ -68,7 +68,7 @@ class InputProbe:
         broken and circular links, pipes and devices are left out, because they say nothing about the input.
         Listing the input later counts them.
         """
-        return tuple(sorted(self._level[0]))
+        return tuple(sorted(name for name in self._level[0] if not is_hidden(name)))
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class InputProbe:
 
     def has_file(self, name: str) -> bool:
         """Returns whether a file is directly in a folder, though `files` lacks some of a large one."""
-        is_large = len(self.files) >= min(IMAGES, LISTED)
+        is_large = len(self._level[0]) >= min(IMAGES, LISTED)
         return name in self.files or (is_large and storage.exists(storage.join(self.path, name)))
 
     def folders_near(self) -> Iterator[InputProbe]:
@@ -189,7 +189,7 @@ def is_pattern(path: str) -> bool:
 
 
 def _is_one_of_few(name: str, counts: Counter[str]) -> bool:
-    """Counts a file by its extension; returns whether it is not hidden, and one of the first of these."""
+    """Counts a file by its extension, and returns whether there are not too many of these yet."""
     extension = extension_of(name)
     counts[extension] += 1
-    return not is_hidden(name) and counts[extension] <= (IMAGES if is_image_name(name) else OTHERS)
+    return counts[extension] <= (IMAGES if is_image_name(name) else OTHERS)

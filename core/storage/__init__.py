@@ -367,10 +367,15 @@ def is_temporary(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def open_local(path: str) -> Iterator[IO[bytes]]:
+def open_local(path: str, by_name: bool = False) -> Iterator[IO[bytes]]:
     """Opens a file for random access; a remote file is copied to a temporary file first.
 
     The copy is read in parts, of one version. A part that breaks off is read again, and the others stay.
+
+    Args:
+      path: The file.
+      by_name: Whether another process opens the copy by the name of the file. Without it, nothing can be left
+        behind if this process is killed.
 
     Raises:
       EngineError: If the file changes while it is copied, or does not match its checksum.
@@ -381,7 +386,7 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
             yield file
         return
     state = state_of(path)
-    with tempfile.NamedTemporaryFile() as copy:  # another process may open it by its name
+    with tempfile.NamedTemporaryFile() if by_name else tempfile.TemporaryFile() as copy:
         _run("read", path, lambda store: _copy_to(copy, state, store))
         copy.seek(0)
         yield copy

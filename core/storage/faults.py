@@ -296,11 +296,12 @@ def current_operation() -> Operation:
 @contextlib.contextmanager
 def brief() -> Iterator[None]:
     """Limits each operation that this thread begins in the block to `LAST_TRY_SECONDS`."""
+    before = getattr(_local, "is_brief", False)
     _local.is_brief = True
     try:
         yield
     finally:
-        _local.is_brief = False
+        _local.is_brief = before
 
 
 def longest_wait() -> tuple[str, float] | None:

@@ -428,12 +428,13 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
     fault = ""
     if now.outcome == Outcome.QUARANTINED:
         fault = f" (which would be quarantined: {now.reason}, {now.message})"
-    if entry is not None and entry.outcome == Outcome.QUARANTINED:
+    if entry is not None and entry.reason == QuarantineReason.DAMAGED_RECORD:
+        message = f"salvage could not save its record; convert the source again{fault}"
+    elif entry is not None and entry.outcome == Outcome.QUARANTINED:
         if now.outcome != Outcome.WRITTEN or not work.facts.same_software or not convert:
             return
         message = f"it was quarantined as {entry.reason}, but nothing is wrong with it now"
-        if entry.reason != QuarantineReason.DAMAGED_RECORD:  # the source need not have changed since
-            code = FindingCode.SOURCE_CHANGED
+        code = FindingCode.SOURCE_CHANGED
     elif entry is not None and entry.outcome not in (Outcome.DEDUPLICATED, Outcome.FILTERED):
         message = "the ledger lists it as written, but no sound record contains it"
     elif now.outcome == Outcome.FILTERED:

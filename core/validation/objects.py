@@ -303,9 +303,14 @@ def _value_problem(image: Image.Image, role: FeatureRole, schema: RecordSchema) 
 
 def _values_in(image: Image.Image) -> list[int]:
     """Returns the different values in a mask."""
-    values = np.asarray(image).ravel()
-    is_narrow = values.min() >= 0 and values.max() <= _NO_CLASS[-1]
-    return [int(value) for value in (np.flatnonzero(np.bincount(values)) if is_narrow else np.unique(values))]
+    if image.mode in ("L", "P"):
+        return [value for value, count in enumerate(image.histogram()) if count]
+    values = np.asarray(image)
+    if values.dtype == np.bool_:
+        return [value for value in (0, 1) if (values == value).any()]
+    if values.min() < 0 or values.max() > _NO_CLASS[-1]:
+        return [int(value) for value in np.unique(values)]
+    return [int(value) for value in np.flatnonzero(np.bincount(values.ravel()))]
 
 
 def _some(values: list[int]) -> str:

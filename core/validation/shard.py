@@ -172,8 +172,8 @@ class _OpenedShard(NamedTuple):
     Attributes:
       task: The shard.
       path: Path of the shard, or of a copy, on this machine.
-      ledger_data: Contents of its ledger. None if it has none, or it is not compared.
-      index_data: Contents of its index. None if it has none.
+      ledger_data: Contents of its ledger. None if it is missing, or not compared.
+      index_data: Contents of its index. None if it is missing, or the shard should have none.
     """
 
     task: ShardTask
@@ -198,14 +198,17 @@ def check_shard(
       depth: Depth of the check.
       sound: Records that the same check found sound, whose images need not be decoded again. If given, even
         empty, digests of the records are computed.
+
+    Raises:
+      EngineError: If the storage failed, or a worker process ended.
     """
+    compares_ledger = depth >= CheckDepth.FAST and bool(task.ledger_path) and task.expected is not None
     try:
-        with storage.open_local(task.path) as file:
-            has_ledger = depth >= CheckDepth.FAST and task.ledger_path and task.expected is not None
+        with storage.open_local(task.path, by_name=True) as file:
             opened = _OpenedShard(
                 task,
                 os.path.abspath(file.name),
-                storage.read_if_exists(task.ledger_path) if has_ledger else None,
+                storage.read_if_exists(task.ledger_path) if compares_ledger else None,
                 storage.read_if_exists(task.index_path) if task.index_path else None,
             )
             check = partial(_check_opened, schema, depth, sound)

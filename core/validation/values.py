@@ -180,13 +180,13 @@ def _special_problem(values: Sequence[Any], spec: FeatureSpec, split: str) -> st
     if spec.fill is FeatureRole.CONSTANT:
         if tuple(values) != tuple(spec.value):
             return f"is {_list(values)}, but should be {_list(spec.value)}"
-    elif spec.fill is FeatureRole.SPLIT:
+    elif spec.fill is FeatureRole.SPLIT and spec.type is FeatureType.BYTES:
         if split and values and bytes(values[0]) != split.encode():
             return f"is {_shortened(values[0])}, but the shard's split is {split!r}"
     elif spec.fill is FeatureRole.DTYPE:
         if values and values[0] not in _SAMPLE_TYPES:
             return f"is {_shortened(values[0])}, not one of {', '.join(SAMPLE_TYPES)}"
-    elif spec.fill is FeatureRole.SOURCE_SHA256:
+    elif spec.fill is FeatureRole.SOURCE_SHA256 and spec.type is FeatureType.BYTES:
         if values and not _SHA256.match(values[0]):
             return f"is {_shortened(values[0])}, which is not a sha256 in hex"
     elif spec.fill is FeatureRole.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:

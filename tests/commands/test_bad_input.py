@@ -228,6 +228,8 @@ def test_wrong_commands_are_refused(capfd: Capture, here: Path, argv: str, says:
         ("--splits=train=0.5", "the shares add up to 0.5; they must add up to 1."),
         ("--bounds=TOO_MANY_CATS=1", "there is no bound 'TOO_MANY_CATS'"),
         ("--bounds=TOO_MANY_SCANS=0", "whole number from 1"),
+        ("--bounds=TOO_MANY_SCANS=7.0", "whole number from 1"),
+        (f"--bounds=TOO_MANY_SCANS={'9' * 30}", "whole number from 1"),
         ("--shard_size=0", "must be at least one byte"),
         ("--shards=0", "from 1 to 99999"),
         ("--shards=val=3", "there is no split 'val'; the splits are train."),

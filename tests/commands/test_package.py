@@ -202,7 +202,6 @@ def test_the_errors_are_public() -> None:
         (lambda: shardwright.salvage("out", "saved"), "dataset='out' does not exist"),
         (lambda: shardwright.inspect("out", records=-1), "records=-1: write a whole number from 0 to 10,000"),
         (lambda: shardwright.plan(input="photos", map=len), "map=<built-in function len>: write it as"),
-        (lambda: shardwright.plan(beam_options="-r x"), "write a list of options, ['-r x']."),
     ],
 )
 def test_an_error_is_one_sentence_about_arguments(

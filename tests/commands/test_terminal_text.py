@@ -107,10 +107,12 @@ def test_colors_change_nothing_else(capsys: Capture, monkeypatch: pytest.MonkeyP
         shown = terminal.getvalue()
         assert ESCAPE.sub("", shown) == plain
         assert "\x1b[1mrunning:\x1b[0m" in shown and "\x1b[36m--json\x1b[0m" in shown
-    monkeypatch.setenv("NO_COLOR", "1")
-    terminal = Terminal()
-    print_help(plain, terminal)
-    assert terminal.getvalue() == plain
+    for name, value in (("TERM", "dumb"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+        terminal = Terminal()
+        print_help(plain, terminal)
+        assert terminal.getvalue() == plain
+        monkeypatch.setenv("TERM", "xterm-256color")
     assert cli.command_of("convert").parser().format_help() == help_of(capsys, "convert")
 
 
