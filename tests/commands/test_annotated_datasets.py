@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.coco import put_coco, save
 from helpers.depths import compared, findings_of
-from helpers.embedded import HUGGING_FACE, png, table_of, write_arrow, write_parquet
-from helpers.from_nothing import Rebuilt, unchanged, work
+from helpers.embedded import HUGGING_FACE, png, table_of, write_arrow
 from helpers.listing import listed
 from helpers.records import by_key, picture, value, values
 from helpers.repository import PHOTOS
@@ -224,19 +223,6 @@ def test_objects_in_a_dataset_of_hugging_face_reach_the_records(tmp_path: Path, 
         assert shown.shape[:2] == (10, 20 + number)
         assert np.array_equal(np.unique(shown), np.unique([40 * number, 0]))
         assert value(record, "image/object/class/text") == ("eye", "nose")[number % 2]
-
-
-@pytest.mark.slow
-def test_only_changed_rows_are_converted_again(tmp_path: Path) -> None:
-    source = write_parquet(tmp_path / "rows.parquet", table_of(_IMAGES, label=_LABELS), row_group_size=7)
-    rebuilt = Rebuilt(tmp_path / "out", input=str(source), shards="2")
-    rebuilt.again(compared=False)
-    # Without compression and with one image more, every image moves in the file.
-    images = [*_IMAGES[:4], png(99), *_IMAGES[5:], png(100)]
-    table = table_of(images, label=[*_LABELS, "cat"])
-    write_parquet(source, table, compression="none", use_dictionary=False, row_group_size=5)
-    assert work(rebuilt)[2] == 2
-    assert unchanged(rebuilt)
 
 
 def test_a_dataset_is_compared_with_its_rows(tmp_path: Path) -> None:

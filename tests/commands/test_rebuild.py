@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.annotation_sets.coco import put_coco
 from helpers.from_nothing import (
@@ -97,16 +96,6 @@ def test_reasons_name_missing_files_but_do_not_show_layouts(sound_dataset: Path)
     decision = decide(previous, forecast, [], dataset.versions, dataset.provenance, [])
     missing = "1 file of the latest version is missing, such as a.idx"
     assert decision.build and decision.reasons == ("--layout differs", missing)
-
-
-@pytest.mark.slow
-def test_additional_class_names_convert_the_images_of_the_new_class(tmp_path: Path) -> None:
-    make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
-    names = tmp_path / "names.txt"
-    names.write_text("ant\nbee\n")
-    rebuilt = begin(tmp_path, class_names=str(names))
-    names.write_text("ant\nbee\ncat\n")
-    assert work(rebuilt)[2] == 2
 
 
 def test_copies_that_were_written_again_change_nothing_and_replace_a_removed_image(tmp_path: Path) -> None:
@@ -240,41 +229,6 @@ def test_only_what_changed_inside_of_files_is_converted(tmp_path: Path) -> None:
     assert result.outcome["work"]["converted"] == 4 + 1
     no_shard = "the number of files without a key differs"  # the row without an image
     assert result.outcome["reasons"] == [no_shard, "2 of 4 shards changed"]
-    assert unchanged(rebuilt)
-
-
-@pytest.mark.slow
-def test_a_layout_with_the_split_converts_moved_images(tmp_path: Path) -> None:
-    layout = tmp_path / "own.yaml"
-    layout.write_text(
-        "name: own\nfeatures:\n"
-        "  image: {fill: encoded}\n  label: {fill: label}\n  part: {fill: split}\n  name: {fill: key}\n"
-    )
-    make_tree(tmp_path / "in", 8)
-    rebuilt = begin(tmp_path, layout=str(layout), splits="train=0.5,test=0.5")
-    before = entries_of(rebuilt.latest)
-    converted = work(rebuilt, splits="train=0.8,test=0.2")[2]
-    after = entries_of(rebuilt.latest)
-    moved = sum(before[key].digest != after[key].digest for key in before)
-    assert 0 < converted == moved < 8
-
-
-@pytest.mark.slow
-def test_arrays_are_read_completely_and_only_changes_are_decoded(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    pixels = np.arange(6 * 8 * 8 * 3, dtype=np.uint32).reshape(6, 8, 8, 3).astype(np.uint8)
-    labels = np.array([0, 1, 0, 1, 2, 2])
-
-    def write() -> None:
-        np.save(tmp_path / "in" / "x_train.npy", pixels)
-        np.save(tmp_path / "in" / "y_train.npy", labels)
-
-    write()
-    rebuilt = begin(tmp_path)
-    pixels[2] ^= 0x55
-    labels[5] = 1
-    write()
-    assert work(rebuilt)[2] == 2
     assert unchanged(rebuilt)
 
 
