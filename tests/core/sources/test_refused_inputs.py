@@ -10,7 +10,7 @@ from helpers.annotation_sets.formats import FORMATS
 from helpers.annotation_sets.kitti import put_kitti
 from helpers.annotation_sets.semantic_masks import put_set as put_masks
 from helpers.annotation_sets.voc import put_list, put_voc
-from helpers.annotation_sets.yolo import DARKNET, SPLITS, YAML, put_darknet, put_labels, put_set
+from helpers.annotation_sets.yolo import DARKNET, put_darknet, put_labels
 from helpers.listing import listed, put_photos, refusal
 
 from shardwright.core.sources.rules import make_rules
@@ -150,13 +150,6 @@ def test_lists_of_splits_refuse_it(kind: str, tmp_path: Path) -> None:
     _encode(file)
     error = _error(tmp_path, "detection")
     assert "train.txt" in error and _SENTENCE in error
-
-
-def test_the_labels_of_one_image_in_it_are_bad(tmp_path: Path) -> None:
-    put_set(tmp_path, SPLITS, YAML)
-    _encode(tmp_path / "labels" / "train" / "apple.txt")
-    message = f"apple.txt: its annotation file {_SENTENCE}"
-    assert listed(tmp_path).faults() == {"images/train/apple.jpg": message}
 
 
 def test_the_mark_of_utf_8_is_ignored(tmp_path: Path) -> None:

@@ -17,19 +17,6 @@ from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.errors import UsageError
 
 
-def test_images_and_boxes_are_listed(tmp_path: Path) -> None:
-    photos = put_set(tmp_path, SPLITS, YAML)
-    for where in (tmp_path, tmp_path / "data.yaml"):
-        found = listed(where)
-        assert found.input.source == "yolo" and found.ids == {"thing": 0, "no": 1, "bird": 2}
-        assert len(found.refs) == 5 and not found.reasons()
-        for split, inner in photos.items():
-            for photo in inner:
-                key = f"images/{split}/{photo.name}"
-                assert found.refs[key].split == split and found.refs[key].size > 0
-                found.check_boxes(key, photo)
-
-
 def test_roboflows_export_and_names_by_id_are_read(tmp_path: Path) -> None:
     for folder in ("train", "valid"):
         photos = put_photos(tmp_path / folder / "images")
