@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import random
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -37,60 +36,6 @@ def test_photos_in_an_archive_are_those_of_its_folder(tmp_path: Path) -> None:
     for suffix, pack in PACKERS.items():
         (tmp_path / f"a{suffix}").write_bytes(pack(tar_of(members)))
         assert listed(tmp_path / f"a{suffix}") == listed(photos), suffix
-
-
-def test_folders_around_archives_give_classes(tmp_path: Path) -> None:
-    root = tmp_path / "in"
-    (root / "deep" / "er").mkdir(parents=True)
-    (root / "a.zip").write_bytes(zip_of({"ant/1.png": picture(1), "bee/2.png": picture(2)}))
-    (root / "deep" / "b.tar").write_bytes(tar_of({"ant/1.png": picture(3)}))
-    (root / "deep" / "er" / "c.tgz").write_bytes(PACKERS[".tar.gz"](tar_of({"cat/1.png": picture(4)})))
-    (root / "README.md").write_text("what this is")
-    (root / ".hidden.zip").write_bytes(b"")
-    refs, _ = refs_of(root, tmp_path / "spool")
-    # The folders around an archive come before those in it, as if it had been unpacked in its place.
-    assert {ref.key: ref.reason or ref.label for ref in refs} == {
-        "a.zip!ant/1.png": "ant",
-        "a.zip!bee/2.png": "bee",
-        "deep/b.tar!ant/1.png": "deep",
-        "deep/er/c.tgz!cat/1.png": "deep",
-        "README.md": "not_an_image",
-        ".hidden.zip": "dotfile",
-    }
-
-
-LAYOUTS: list[tuple[list[str], dict[str, tuple[str, str]]]] = [
-    (["ant/1.png", "bee/2.png"], {"ant/1.png": ("", "ant"), "bee/2.png": ("", "bee")}),
-    (["x/ant/1.png", "x/bee/2.png"], {"x/ant/1.png": ("", "ant"), "x/bee/2.png": ("", "bee")}),
-    (["x/y/a/1.png", "x/y/b/2.png", "A.txt"], {"x/y/a/1.png": ("", "a"), "x/y/b/2.png": ("", "b")}),
-    (["ant/1.png", "ant/2.png"], {"ant/1.png": ("", "ant"), "ant/2.png": ("", "ant")}),
-    (["x/ant/1.png"], {"x/ant/1.png": ("", "ant")}),
-    (["x/1.png", "x/ant/1.png"], {"x/1.png": ("", "x"), "x/ant/1.png": ("", "x")}),
-    (["1.png", "x/ant/1.png"], {"1.png": ("", ""), "x/ant/1.png": ("", "x")}),
-    (["train/a/1.png", "test/b/2.png"], {"train/a/1.png": ("train", "a"), "test/b/2.png": ("test", "b")}),
-    (["x/train/a/1.png", "x/val/a/2.png"],
-     {"x/train/a/1.png": ("train", "a"), "x/val/a/2.png": ("val", "a")}),
-    (["train/ant/1.png"], {"train/ant/1.png": ("train", "ant")}),
-    (["train/ant/1.png", "docs/a.txt"], {"train/ant/1.png": ("train", "ant")}),
-    (["__MACOSX/ant/._1.png", "x/ant/1.png"], {"x/ant/1.png": ("", "ant")}),
-    (["./ant/1.png", "./bee/2.png"], {"ant/1.png": ("", "ant"), "bee/2.png": ("", "bee")}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("paths", "expected"), LAYOUTS)
-@pytest.mark.parametrize("with_folders", [False, True])
-def test_folders_inside_archives_give_classes(
-    tmp_path: Path, paths: list[str], expected: dict[str, tuple[str, str]], with_folders: bool
-) -> None:
-    folders = {"/".join(path.split("/")[:n]) + "/" for path in paths for n in range(1, path.count("/") + 1)}
-    for order in range(4):
-        entries = [*paths, *(sorted(folders) if with_folders else ())]
-        random.Random(order).shuffle(entries)
-        members = [(name, b"" if name.endswith("/") else picture(1)) for name in entries]
-        (tmp_path / "a.zip").write_bytes(zip_of(members))
-        found = by_key(list_refs(tmp_path / "a.zip"))
-        places = {key: (ref.split, ref.label) for key, ref in found.items() if ref.is_candidate}
-        assert places == {f"a.zip!{path}": place for path, place in expected.items()}, entries
 
 
 def test_members_that_are_not_images_are_filtered_and_unsafe_ones_are_written_nowhere(
