@@ -263,16 +263,6 @@ def test_without_a_ledger_records_keep_the_file_names_that_they_store(tmp_path: 
     assert sorted(names) == sorted(file.name for file in tree.rglob("*.*"))
 
 
-def test_without_ledger_and_index_lost_records_are_counted(copied: Path, tmp_path: Path) -> None:
-    _, _, begin, _, end, *_ = _offsets(copied)
-    data = (copied / SHARD).read_bytes()
-    (copied / SHARD).write_bytes(data[: begin + 20] + bytes(end - begin - 20) + data[end:])
-    (copied / LEDGER).unlink()
-    (copied / "_index" / SHARD).with_suffix(".idx").unlink()
-    path = _check(salvage(str(copied), str(tmp_path / "saved")), copied, 2)
-    assert [(line["key"], line["record"]) for line in _lines(path / "lost.jsonl")] == [(None, None)] * 2
-
-
 def _reframe(path: Path, number: int, change: Callable[[bytes], bytes]) -> None:
     """Changes a record and gives it a correct frame."""
     records = read_shard(path)

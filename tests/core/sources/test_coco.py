@@ -240,10 +240,6 @@ def test_annotations_without_an_image_are_reported(tmp_path: Path, photos: list[
 
 WRONG_FILES: Mapping[str, tuple[str, str]] = {
     "no images": ('{"annotations": [{"image_id": 1}], "categories": []}', "no array of images"),
-    "not JSON": (
-        '{"images": [{"id": 1, "file_name": "x.jpg", oops}]}',
-        "its JSON is broken at byte 44: it is not JSON or ends too early",
-    ),
     "two names": (
         '{"images": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
         "stands for two names",

@@ -371,16 +371,3 @@ def test_damage_anywhere_is_reported(tmp_path: Path, kind: str) -> None:
             or any(isinstance(value, str) for value in found.values())
             or len(found) >= len(pictures)
         ), (case, found)
-
-
-def test_each_of_a_hundred_damaged_archives_is_accounted_for(tmp_path: Path) -> None:
-    noise = random.Random(7)
-    sound = [(".zip", zip_of(PICTURES, method)) for method in (0, 8)]
-    sound += [(suffix, pack(tar_of(PICTURES))) for suffix, pack in PACKERS.items()]
-    (tmp_path / "in").mkdir()
-    for case in range(100):
-        suffix, data = sound[case % len(sound)]
-        (tmp_path / "in" / f"{case:03d}{suffix}").write_bytes(_damaged(noise, data) or b"x")
-    found = read_all(by_key(list_refs(tmp_path / "in")))
-    assert len({key.partition("!")[0].partition("#")[0] for key in found}) == 100
-    assert sum(data in PICTURES.values() for data in found.values()) > 80

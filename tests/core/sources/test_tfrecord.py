@@ -32,7 +32,7 @@ from shardwright.core.sources.tfrecord import SOURCE
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
 
 
@@ -79,15 +79,6 @@ class TestOwnDatasets:
             assert [read_image(ref, 1 << 30)] == own_records[ref.key]["image/encoded"]
         assert {ref.split for ref in refs} == {"train"}
         assert sorted(ids, key=ids.__getitem__) == document(own)["labels"]
-
-    def test_a_name_prefixes_the_keys_and_makes_them_different(
-        self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
-    ) -> None:
-        for name in "ab":
-            refs, _ = refs_of(f"{name}={own}", tmp_path / "spool")
-            assert {ref.key for ref in refs} == {f"{name}/{key}" for key in own_records}
-        with pytest.raises(UsageError, match="Two images have the key"):
-            convert(input=[str(own), str(own)], output=str(tmp_path / "twice"))
 
     def test_other_files_in_the_directory_are_not_read(
         self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
