@@ -62,14 +62,6 @@ def own_records(own: Path) -> dict[str, dict[str, Any]]:
 
 
 class TestOwnDatasets:
-    def test_keys_and_so_new_splits_equal_those_of_the_pictures(
-        self, own: Path, few: Path, tmp_path: Path
-    ) -> None:
-        splits = "train=0.5,test=0.5"
-        refs, direct = (refs_of(path, tmp_path / "spool", splits=splits)[0] for path in (own, few))
-        assert {ref.key for ref in refs} == {ref.key for ref in direct}
-        assert {ref.split for ref in refs} == {""}
-
     def test_a_single_shard_can_be_the_input(
         self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
     ) -> None:
