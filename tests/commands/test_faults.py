@@ -468,15 +468,6 @@ def test_a_command_ends_with_its_worker_processes(
     assert not _workers_of(job) and not (tmp_path / "out" / LEASE_JSON).exists()
 
 
-@pytest.mark.slow
-def test_a_killed_worker_process_is_reported(job: subprocess.Popen[str]) -> None:
-    os.kill(_workers_of(job)[0], signal.SIGKILL)
-    assert job.wait(60) == 3
-    err = job.stderr.read() if job.stderr else ""
-    assert "shardwright: A worker process ended unexpectedly" in err and "Traceback" not in err
-    assert "Channel closed" not in err and not _workers_of(job)
-
-
 def _watchdog(tasks: Callable[[], list[Task]]) -> tuple[Watchdog, list[str], list[str]]:
     lines: list[str] = []
     ends: list[str] = []

@@ -310,7 +310,9 @@ AWKWARD = [
     "\u2028", "ümlaut", "日本", "0", "\U0001f408", "\ufeff", "\udcff", "a, b", "=", "<<", ".inf",
     "2026-11-21", "\\", "\\n", "x y" * 99,
 ]  # fmt: skip
-TEXTS = st.sampled_from(AWKWARD) | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+TEXTS = st.sampled_from(AWKWARD) | st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20
+)
 #: Valid values, of settings that do not accept any text, for which YAML has rules.
 RIGHT: dict[str, list[Any]] = {
     "label_regex": [r"(?P<label>[a-z]{2})\d+\.jpg$", "(?P<label>.+)#"],

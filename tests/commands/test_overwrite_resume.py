@@ -147,8 +147,10 @@ def test_resume_with_other_settings_repeats_all_and_leaves_no_stale_shard(
 ) -> None:
     assert len(resume(capfd, tree, made, "--shards=3", "--image_format=webp")) == 3
     assert len(list(made.glob("*.tfrecord"))) == len(list((made / "_shards").iterdir())) == 3
+    assert len(list((made / "_index").iterdir())) == 3
     assert len(resume(capfd, tree, made, "--shards=3", "--compression=gzip")) == 0
     assert not list(made.glob("*.tfrecord")) and len(list(made.glob("*.tfrecord.gz"))) == 3
+    assert not list((made / "_index").iterdir())
 
 
 @pytest.mark.sampled(1)

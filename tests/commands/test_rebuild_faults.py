@@ -467,21 +467,6 @@ def test_a_first_rebuild_that_is_refused_leaves_no_folders(tmp_path: Path) -> No
         assert not [*(tmp_path / "existed").iterdir()]
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("jumps", [(-(10**8),), (10**9, 0), (-3600,)])
-def test_a_clock_that_jumps_does_not_matter(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, jumps: tuple[int, ...]
-) -> None:
-    real = time.time
-    for number, jump in enumerate(jumps):
-        before = _latest(folder)
-        _add(folder, f"newer{number}")
-        monkeypatch.setattr(time, "time", lambda jump=jump: real() + jump)
-        made = _rebuild(folder)
-        assert made.version > before and made.outcome["previous"] == before
-    _check_sound(folder, 1 + len(jumps))
-
-
 def _look_often() -> None:
     """Looks often for a free lease; a command looks every five seconds in the end."""
     leases._POLL_SECONDS = 0.4

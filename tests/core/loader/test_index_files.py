@@ -20,11 +20,9 @@ from pathlib import Path
 import pytest
 from helpers.depths import findings_at
 from helpers.described import described
-from helpers.repository import PHOTOS, SETTINGS
 from helpers.resealing import Forgery, put
 
 from shardwright.loader import Records
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.ledger import load_index
 from shardwright.schemas.plan import index_file
@@ -156,28 +154,6 @@ def test_the_index_of_a_damaged_shard_is_not_reported(copied: Path) -> None:
     shard.write_bytes(data)
     codes = {finding.code for finding in findings_in(copied)}
     assert codes == {"SHARD_CHECKSUM", "DATA_CRC", "COUNT_MISMATCH"}
-
-
-def test_resume_restores_missing_and_damaged_indexes(copied: Path) -> None:
-    whole = {name: (copied / name).read_bytes() for name in INDEXES}
-    (copied / INDEXES[0]).unlink()
-    (copied / INDEXES[1]).write_bytes(b"0 5\n")
-    before = (copied / INDEXES[2]).stat().st_mtime_ns
-    result = convert(input=str(PHOTOS), output=str(copied), **SETTINGS, resume=True)
-    assert result.outcome["reused_shards"] == 5
-    assert {name: (copied / name).read_bytes() for name in INDEXES} == whole
-    assert (copied / INDEXES[2]).stat().st_mtime_ns == before  # sound files are not written again
-
-
-def test_indexes_of_an_earlier_plan_are_removed(copied: Path) -> None:
-    (copied / "dataset.json").unlink()  # as if the conversion had not finished
-    other = {"resize": 16, "limit": 6, "resume": True, "verify": "none"}
-    convert(input=str(PHOTOS), output=str(copied), shards=2, **other)
-    assert sorted(path.name for path in (copied / "_index").iterdir()) == [
-        "train-00000-of-00002.idx", "train-00001-of-00002.idx",
-    ]  # fmt: skip
-    convert(input=str(PHOTOS), output=str(copied), shards=2, compression="gzip", **other)
-    assert list((copied / "_index").iterdir()) == []
 
 
 @pytest.mark.parametrize("text", [b"0 1 2", b"x y", b"0 -1", b"1.5 2"])
