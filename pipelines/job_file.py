@@ -478,6 +478,8 @@ def _command(value: Any, variables: Variables, *path: str) -> tuple[str, ...]:
         raise WrongValue("the command is empty; write one, or take it out", *path)
     if urlsplit(command[0]).scheme in ("http", "https"):
         raise WrongValue("this is an address, not a command; write webhook: before it", *path)
+    if any("\0" in part for part in command):
+        raise WrongValue("the command contains the character NUL, which no command can have", *path)
     return command
 
 

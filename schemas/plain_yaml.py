@@ -50,12 +50,7 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(
                 problem="write out what *name stands for", problem_mark=event.start_mark
             )
-        node: Any = super().compose_node(parent, index)
-        if (
-            isinstance(node, yaml.ScalarNode) and "\0" in node.value
-        ):  # written as an escape sequence; no path, command or text may hold it
-            raise yaml.MarkedYAMLError(problem="remove the character NUL", problem_mark=node.start_mark)
-        return node
+        return super().compose_node(parent, index)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
