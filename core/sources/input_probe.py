@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import filterfalse, islice
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import extension_of, is_image_name
@@ -68,7 +68,7 @@ class InputProbe:
         broken and circular links, pipes and devices are left out, because they say nothing about the input.
         Listing the input later counts them.
         """
-        return tuple(sorted(name for name in self._level[0] if not is_hidden(name)))
+        return tuple(sorted(filterfalse(is_hidden, self._level[0])))
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
