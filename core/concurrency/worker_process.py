@@ -4,6 +4,7 @@
 
 Process pools start their processes with `multiprocessing`, which imports the program's main module in each of
 them. A script that calls `shardwright.convert` at its top level would then start itself again and again.
+So only the pipes of `multiprocessing` are used here.
 """
 
 from __future__ import annotations

@@ -40,8 +40,6 @@ from shardwright.schemas.plan import BUCKETS, DIGITS, HASH_RANGE, Forecast, Part
 Item = TypeVar("Item")
 #: Sort key of images: (hash, key).
 Order = tuple[int, str]
-#: Returns the key of a reference.
-KEY_OF = attrgetter("key")
 
 _SPLIT = ImageRef._fields.index("split")
 #: Mean number of images per shard above which no shard is empty: among 99,999 shards, the probability of an
@@ -386,7 +384,7 @@ def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
     """
     hashes = array("q")  # a key takes 8 bytes here, and 300 in a dictionary with its location
     for batch in shard[1]:
-        hashes.extend(map(hash, map(KEY_OF, decode_refs(batch))))
+        hashes.extend(map(hash, map(attrgetter("key"), decode_refs(batch))))
     values, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
     repeated = set(values[counts > 1].tolist())
     seen: dict[str, ImageRef] = {}
