@@ -1,4 +1,4 @@
-"""The public names, for editors; `python -m shardwright.pipelines.editor_schemas` writes this."""
+"""The public names, for editors; `python docs/site_build/editor_files.py` writes this."""
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal

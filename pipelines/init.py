@@ -8,9 +8,11 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from jinja2 import Template
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import write_result
@@ -18,7 +20,6 @@ from shardwright.core.sources.inputs import check_inputs
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
-from shardwright.pipelines.editor_schemas import schema_path
 from shardwright.pipelines.places import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.tables import one_line
@@ -38,6 +39,8 @@ HELP = "Writes a commented job file for rebuild; on a terminal it asks for missi
 EXAMPLE = "shardwright init --input gs://bucket/photos --output gs://bucket/pets --resize 224"
 _SPLITS = "train=0.8,validation=0.1,test=0.1"
 _KEEP = settings_of(RebuildSettings)["keep"]
+_JOB_SCHEMA = Path(__file__).with_name("json_schemas") / "job.schema.json"
+_TEMPLATE = Path(__file__).with_name("job.yaml.jinja")
 _SIZE = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
 #: Values of the settings of a rebuild that are not set.
 _EXAMPLES = {"keep_days": 30, "verify_sources": True, "scrub": "1/30", "lease_minutes": 60}
@@ -45,56 +48,6 @@ _OTHER_HELP = {
     "output": "the directory for the versions of the dataset and the pointer to the latest version",
     "plan_from": "the first version continues the plan of this dataset.json",
 }
-_HEAD = """\
-# yaml-language-server: $schema={schema}
-# Settings for `shardwright rebuild --job`; `shardwright convert --job` reads the ones that apply to it.
-# Paths are relative to the directory in which the command runs. In values, ${NAME} is an environment
-# variable, ${NAME:-default} is one with a default, and {date}, {time}, {year}, {month} and {day} are those of
-# the run (UTC). Write $${NAME} or {{date}} for a literal ${NAME} or {date}.
-# Options on the command line override the settings here.
-"""
-_GATES = """
-# Checks that a new version has to pass. If it fails, it stays for inspection, and readers keep the previous
-# version.
-gates:
-  # findings of the validation that refuse a version, and those that only warn; without fail_on, equal images
-  # in two splits (SPLIT_LEAKAGE) only warn
-#  fail_on: [SPLIT_LEAKAGE]
-#  warn_on: [BOX_RANGE]
-  # requirements for every version
-#  min_images: 1000
-#  min_images_per_class: 10
-  # shares by which the number of records may fall and grow
-  max_count_drop: 0.2
-  max_count_jump: 5
-  # how far the share of a class may change, and the share of images that may get other classes
-  max_class_l_infinity: 0.2
-  max_label_change_fraction: 0.1
-  # share of images with faults
-#  max_bad_fraction: 0.01
-  # classes that lost all their images, and new classes: allow, warn or refuse
-  vanished_classes: refuse
-  new_classes: warn
-"""
-_HOOKS = """
-# Commands (run without a shell) and webhooks (URLs that receive JSON) to call at the end of a run:
-# on_success, on_no_change, on_refused, on_failure or on_any.
-#hooks:
-#  on_refused: {command: [notify.sh, refused]}
-#  on_failure: {webhook: "https://example.org/${HOOK_TOKEN:-token}"}
-
-# Beam's options, as on the command line. Without them, the job runs on this machine.
-"""
-_RUNNER = """\
-#runner:
-#  runner: DataflowRunner
-#  project: my-project
-#  region: europe-west1
-#  temp_location: gs://my-bucket/tmp
-"""
-_OTHERS = """
-# The other settings, with their defaults.
-"""
 
 
 class InitResult(NamedTuple):
@@ -300,23 +253,27 @@ def job_text(
       runner: Beam's options by name: a text, or several.
       detected_as: Detected kind of the input, in words.
     """
-    lines = [_HEAD.replace("{schema}", schema_path("job").as_uri()), "\n"]
+    given: list[str] = []
     for name in sorted(settings, key=list(CONVERT_SETTINGS).index):
-        lines += [_help(CONVERT_SETTINGS[name]), _pair(name, settings[name])]
+        given += [_help(CONVERT_SETTINGS[name]), _pair(name, settings[name])]
         if name == "input":
-            lines += [f"# detected as: {one_line(printable(text))}\n" for text in detected_as]
-    lines.append(_GATES)
-    lines.append("\n")
+            given += [f"# detected as: {one_line(printable(text))}\n" for text in detected_as]
+    of_rebuilds: list[str] = []
     for name, item in settings_of(RebuildSettings).items():
-        lines += [_help(item), _pair(name, keep) if name == "keep" else "#" + _pair(name, _EXAMPLES[name])]
-    lines.append(_HOOKS)
+        pair = _pair(name, keep) if name == "keep" else "#" + _pair(name, _EXAMPLES[name])
+        of_rebuilds += [_help(item), pair]
     of_beam = "".join(_pair(name, value) for name, value in runner.items())
-    lines.append("runner:\n" + textwrap.indent(of_beam, "  ") if runner else _RUNNER)
-    lines.append(_OTHERS)
+    others: list[str] = []
     for name, item in CONVERT_SETTINGS.items():
         if name not in settings and not item.not_for_rebuilds:
-            lines += [_help(item), "#" + _pair(name, item.default)]
-    return "".join(lines)
+            others += [_help(item), "#" + _pair(name, item.default)]
+    return Template(_TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True).render(
+        schema=_JOB_SCHEMA.as_uri(),
+        given="".join(given),
+        of_rebuilds="".join(of_rebuilds),
+        runner=textwrap.indent(of_beam, "  "),
+        others="".join(others),
+    )
 
 
 def _help(item: Setting) -> str:

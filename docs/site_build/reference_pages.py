@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import html
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -14,7 +16,6 @@ from mkdocs.structure.files import File, Files
 import shardwright
 from shardwright import loader, transforms
 from shardwright.pipelines.cli import COMMANDS, command_of
-from shardwright.pipelines.editor_schemas import PLACEHOLDER, editor_schemas
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 
 _ERRORS = [
@@ -130,11 +131,12 @@ def configuration_page() -> str:
         "# Job, gate and layout files\n\nThe files are YAML. "
         "[Editors can complete and check them](../validating.md#compare-two-datasets)."
     ]
-    schemas = editor_schemas()
+    folder = files("shardwright.pipelines") / "json_schemas"
+    schemas = {kind: json.loads((folder / f"{kind}.schema.json").read_text()) for kind in _FILES}
     settings = {name.replace("_", separator) for name in CONVERT_SETTINGS for separator in "_-"}
     elsewhere = {"job": settings | {f"gates.{name}" for name in schemas["gates"]["properties"]}}
-    for kind, schema in schemas.items():
-        title, text = _FILES[kind]
+    for kind, (title, text) in _FILES.items():
+        schema = schemas[kind]
         parts.append(f"## {title}\n\n{text}")
         if kind == "job":
             parts.append(
@@ -176,7 +178,7 @@ def _value(item: Mapping[str, Any], blocks: Mapping[str, Any]) -> str:
         names = [str(name) for name in item["enum"]]
         return ", ".join(f"`{name}`" for name in names) if len(names) <= 12 else "a code"
     if "anyOf" in item:
-        kinds = [kind for kind in item["anyOf"] if kind != PLACEHOLDER]
+        kinds = [kind for kind in item["anyOf"] if "pattern" not in kind]  # of placeholders
         return " or ".join(dict.fromkeys(_value(kind, blocks) for kind in kinds))
     kinds = item.get("type", "any value")
     kinds = [kinds] if isinstance(kinds, str) else kinds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +19,13 @@ from helpers.repository import PHOTOS, ROOT
 from helpers.versioned import V1, V2, V3, V4, add_version, make_versions, refusal
 
 from shardwright.pipelines import cli
-from shardwright.pipelines.editor_schemas import STUB, editor_schemas, schema_path, schema_text, stub_text
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import SECTIONS
 from shardwright.schemas.configuration.gates import GateFile
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 
 Capture = pytest.CaptureFixture[str]
+RUN = "run python docs/site_build/editor_files.py"
 SCHEMA = json.loads((ROOT / "pipelines" / "json_schemas" / "result.schema.json").read_text())
 #: The schema, which lets later releases add fields; of this release all fields are known.
 STRICT = jsonschema.Draft202012Validator({**SCHEMA, "unevaluatedProperties": False})
@@ -198,7 +199,8 @@ def test_the_scripts_of_the_page_run(tmp_path: Path) -> None:
     assert re.fullmatch(r"pets/versions/\d{8}T\d{6}Z\n", printed[2])
 
 
-SCHEMAS = editor_schemas()
+EDITOR_FILES = runpy.run_path(str(ROOT / "docs" / "site_build" / "editor_files.py"))
+SCHEMAS = EDITOR_FILES["editor_schemas"]()
 
 
 def is_valid(kind: str, text: str) -> bool:
@@ -208,13 +210,12 @@ def is_valid(kind: str, text: str) -> bool:
 @pytest.mark.parametrize("kind", ["job", "gates", "layout"])
 def test_the_files_are_current_and_valid_schemas(kind: str) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[kind])
-    assert schema_path(kind).read_text() == schema_text(SCHEMAS[kind]), (
-        "run python -m shardwright.pipelines.editor_schemas"
-    )
+    path = ROOT / "pipelines" / "json_schemas" / f"{kind}.schema.json"
+    assert path.read_text() == EDITOR_FILES["schema_text"](SCHEMAS[kind]), RUN
 
 
 def test_the_stub_of_the_package_is_current() -> None:
-    assert STUB.read_text() == stub_text(), "run python -m shardwright.pipelines.editor_schemas"
+    assert EDITOR_FILES["STUB"].read_text() == EDITOR_FILES["stub_text"](), RUN
 
 
 def test_they_know_every_key() -> None:
@@ -270,7 +271,9 @@ def test_the_schemas_accept_what_the_commands_accept(kind: str, text: str, valid
 def test_a_new_job_file_names_its_schema_and_is_valid(tmp_path: Path) -> None:
     made = init(file=tmp_path / "job.yaml", input=str(PHOTOS), output="out", resize=32)
     first, *_ = made.text.splitlines()
-    assert first == f"# yaml-language-server: $schema={schema_path('job').as_uri()}"
+    before, address = first.split("=")
+    assert before == "# yaml-language-server: $schema"
+    assert json.loads(Path(address.removeprefix("file://")).read_text()) == SCHEMAS["job"]
     assert is_valid("job", made.text)
 
 

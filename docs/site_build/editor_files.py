@@ -1,6 +1,6 @@
 """Writes what editors complete and check with: JSON schemas of files, and a stub of the package.
 
-Run it after a change of the settings or the models: `python -m shardwright.pipelines.editor_schemas`.
+Run it after a change of the settings or the models: `python docs/site_build/editor_files.py`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,12 @@ from shardwright.schemas.configuration.setting import Setting
 from shardwright.schemas.configuration.settings import REBUILD_SETTINGS
 from shardwright.schemas.configuration.typed_yaml import FileModel
 
-FOLDER = Path(__file__).with_name("json_schemas")
-STUB = Path(shardwright.__file__).with_name("__init__.pyi")
+ROOT = Path(__file__).parents[2]
+SCHEMAS = ROOT / "pipelines" / "json_schemas"
+STUB = ROOT / "package" / "__init__.pyi"
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 #: A value with a variable or a date, which is known only when the job runs.
-PLACEHOLDER = {"type": "string", "pattern": r"\$\{|\{"}
+_PLACEHOLDER = {"type": "string", "pattern": r"\$\{|\{"}
 
 
 def editor_schemas() -> dict[str, dict[str, Any]]:
@@ -40,11 +40,6 @@ def editor_schemas() -> dict[str, dict[str, Any]]:
     }
 
 
-def schema_path(kind: str) -> Path:
-    """Returns the path of the installed schema for a kind of file."""
-    return FOLDER / f"{kind}.schema.json"
-
-
 def _schema_of(model: type[FileModel], title: str) -> dict[str, Any]:
     schema = model.model_json_schema(schema_generator=_WithoutNulls)
     return {"$schema": _DRAFT, **schema, "title": title}
@@ -54,7 +49,7 @@ def _job_schema() -> dict[str, Any]:
     schema = _schema_of(Sections, "A job file of Shardwright")
     gates = schema["$defs"]["GateFile"]["properties"]
     for name, gate in gates.items():
-        gates[name] = {"anyOf": [gate, PLACEHOLDER], "description": gate["description"]}
+        gates[name] = {"anyOf": [gate, _PLACEHOLDER], "description": gate["description"]}
     for name in Sections.model_fields:
         section = schema["properties"][name]
         kinds = [section, {"type": "null"}]  # all lines below its name may be comments
@@ -91,7 +86,7 @@ def _setting_schema(item: Setting) -> dict[str, Any]:
     if item.name == "resize":
         kinds.append({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2})
     if not any("string" in str(kind.get("type")) for kind in kinds):
-        kinds.append(PLACEHOLDER)
+        kinds.append(_PLACEHOLDER)
     return {"anyOf": kinds} if len(kinds) > 1 else kinds[0]
 
 
@@ -116,7 +111,7 @@ def stub_text() -> str:
     with_settings = ("convert", "plan", "rebuild")
     others = {name: home for name, home in shardwright.HOMES.items() if name not in with_settings}
     lines = [
-        '"""The public names, for editors; `python -m shardwright.pipelines.editor_schemas` writes this."""',
+        '"""The public names, for editors; `python docs/site_build/editor_files.py` writes this."""',
         "from collections.abc import Mapping, Sequence",
         "from os import PathLike",
         "from typing import Any, Literal",
@@ -140,14 +135,7 @@ def _declaration(function: Callable[..., Any]) -> str:
     return f'from {result.__module__} import {result.__name__}\n{text}\n    r"""{function.__doc__}"""\n'
 
 
-def main() -> int:
-    """Writes the files."""
-    FOLDER.mkdir(exist_ok=True)
-    for kind, schema in editor_schemas().items():
-        schema_path(kind).write_text(schema_text(schema), encoding="utf-8")
-    STUB.write_text(stub_text(), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    for kind, schema in editor_schemas().items():
+        (SCHEMAS / f"{kind}.schema.json").write_text(schema_text(schema), encoding="utf-8")
+    STUB.write_text(stub_text(), encoding="utf-8")
