@@ -25,7 +25,8 @@ def mapping(root=""):
         },
         "package_data": {
             **{f"shardwright.{room}": ["py.typed"] for room in ROOMS},
-            "shardwright.pipelines": ["py.typed", "json_schemas/*.json", "job.yaml.jinja"],
+            "shardwright.pipelines": ["py.typed", "json_schemas/*.json", "*.jinja"],
+            "shardwright.schemas.sidecars": ["*.jinja"],
             "shardwright": ["py.typed", "*.pyi"],
             "shardwright.core.report": ["page/*"],
         },

@@ -6,13 +6,11 @@ import argparse
 import os
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from jinja2 import Template
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import write_result
@@ -34,6 +32,7 @@ from shardwright.schemas.configuration.settings import (
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.templates import fill_in
 
 HELP = "Writes a commented job file for rebuild; on a terminal it asks for missing settings."
 EXAMPLE = "shardwright init --input gs://bucket/photos --output gs://bucket/pets --resize 224"
@@ -257,40 +256,36 @@ def job_text(
     for name in sorted(settings, key=list(CONVERT_SETTINGS).index):
         given += [_help(CONVERT_SETTINGS[name]), _pair(name, settings[name])]
         if name == "input":
-            given += [f"# detected as: {one_line(printable(text))}\n" for text in detected_as]
+            given += [f"# detected as: {one_line(printable(text))}" for text in detected_as]
     of_rebuilds: list[str] = []
     for name, item in settings_of(RebuildSettings).items():
         pair = _pair(name, keep) if name == "keep" else "#" + _pair(name, _EXAMPLES[name])
         of_rebuilds += [_help(item), pair]
-    of_beam = "".join(_pair(name, value) for name, value in runner.items())
     others: list[str] = []
     for name, item in CONVERT_SETTINGS.items():
         if name not in settings and not item.not_for_rebuilds:
             others += [_help(item), "#" + _pair(name, item.default)]
-    return Template(_TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True).render(
+    return fill_in(
+        _TEMPLATE,
         schema=_JOB_SCHEMA.as_uri(),
-        given="".join(given),
-        of_rebuilds="".join(of_rebuilds),
-        runner=textwrap.indent(of_beam, "  "),
-        others="".join(others),
+        given=given,
+        of_rebuilds=of_rebuilds,
+        runner=[_pair(name, value) for name, value in runner.items()],
+        others=others,
     )
 
 
 def _help(item: Setting) -> str:
     among = f" ({', '.join(item.kind.choices)})" if item.kind.choices else ""
-    return f"# {_OTHER_HELP.get(item.name) or item.help}{among}\n"
+    return f"# {_OTHER_HELP.get(item.name) or item.help}{among}"
 
 
 def _pair(name: str, value: Any) -> str:
     """Returns the lines that give a key its value, quoted where YAML needs it."""
     if isinstance(value, tuple | list):
         items = [_scalar(item, path=name == "input") for item in value]
-        return (
-            f"{name}: {items[0]}\n"
-            if len(items) == 1
-            else "".join([f"{name}:\n", *(f"  - {item}\n" for item in items)])
-        )
-    return f"{name}: {_scalar(value)}\n"
+        return f"{name}: {items[0]}" if len(items) == 1 else "\n  - ".join([f"{name}:", *items])
+    return f"{name}: {_scalar(value)}"
 
 
 def _scalar(value: Any, path: bool = False) -> str:

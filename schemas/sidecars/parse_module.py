@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from textwrap import dedent, indent
+from pathlib import Path
+from textwrap import indent
+from typing import Any
 
 from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_format
 from shardwright.schemas.feature_roles import PICTURE_SIDES, PIXEL_MASKS, FeatureRole
@@ -11,96 +13,52 @@ from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import quoted, spec_source
 from shardwright.schemas.sample_types import HIGHEST, UINT16_OF_UINT8, widest
+from shardwright.schemas.templates import fill_in
 from shardwright.schemas.units import counted
 
 #: Maximum number of class names to list in the file; if there are more, it reads `dataset.json`.
 _MAX_NAMES = 300
 _WIDTH = 100
+_TEMPLATE = Path(__file__).with_name("parse.py.jinja")
 _COMPRESSION_TYPES = {"gzip": "GZIP", "zlib": "ZLIB"}
 #: NumPy's name of a type -> TensorFlow's name, if they differ.
 _TENSOR_TYPES = {"object": "string"}
 
-_READ_DOCUMENT = """
-def _dataset_json(directory):
-    with tf.io.gfile.GFile(os.path.join(directory, "dataset.json")) as file:
-        return json.load(file)
-"""
-
-_ID_MASK = '''
-def _id_mask(png):
-    """Returns the ids in a grey PNG, [height, width], int32."""
-    # It has 8 bits a pixel, or 16 where an id is above 255: byte 24 says which. The decoder
-    # stretches 8 bits to 16, so that 255 becomes 65535 = 255 * 257.
-    ids = tf.cast(tf.io.decode_png(png, channels=1, dtype=tf.uint16)[..., 0], tf.int32)
-    return tf.where(tf.strings.substr(png, 24, 1) == b"\\x10", ids, ids // 257)
-'''
-
-_OPTIONAL_ID_MASK = '''
-def _optional_id_mask(png):
-    """Returns the ids in a grey PNG; where a record has none, an empty mask, [0, 0]."""
-    return tf.cond(png == b"", lambda: tf.zeros([0, 0], tf.int32), lambda: _id_mask(png))
-'''
-
-_OBJECT_MASKS = '''
-def _object_masks(pngs, image):
-    """Returns the masks of all objects, [objects, height, width], uint8: 1 inside, 0 outside."""
-    size = tf.shape(image)[:2]
-
-    def masks():
-        return tf.map_fn(
-            lambda png: tf.io.decode_png(png, channels=1)[..., 0],
-            pngs,
-            fn_output_signature=tf.TensorSpec([None, None], tf.uint8),
-        )
-
-    return tf.cond(tf.size(pngs) > 0, masks, lambda: tf.zeros([0, size[0], size[1]], tf.uint8))
-'''
-
 
 def parse_py(dataset: Dataset) -> str:
     """Returns the source of `parse.py`."""
-    split = quoted(next((name for name in dataset.splits if dataset.records(name)), "train"))
-    body = "".join(f"    {line}\n" for line in _parse_lines(dataset))
-    id_masks = [spec for spec in dataset.features if spec.fill in PIXEL_MASKS]
-    parts = (
-        f'"""{_docstring(dataset, split)}"""\n\nimport json\nimport os\n\nimport tensorflow as tf\n\n'
-        f"# Where the dataset is; name it if you use this elsewhere.\n"
-        f"HERE = os.path.dirname(os.path.abspath(__file__))\n\n",
-        _READ_DOCUMENT,
-        "\n\n" + _labels(dataset),
-        "\n# What each record holds, as tf.io.parse_single_example wants to know it.\n",
-        spec_source(dataset.features),
-        "\n" + _picture_function(dataset) if _needs_type_of_record(dataset) else "",
-        "\n" + _ID_MASK if id_masks else "",
-        "\n" + _OPTIONAL_ID_MASK if any(_may_be_absent(dataset, spec) for spec in id_masks) else "",
-        "\n" + _OBJECT_MASKS if dataset.spec(FeatureRole.OBJECT_MASK) else "",
-        "\n\ndef parse(record):\n"
-        '    """Returns a record\'s tensors by the names in `features`; pictures and masks are decoded."""\n'
-        f"{body}    return example\n",
-        _load(dataset, split),
-    )
-    return "".join(parts)
-
-
-def _docstring(dataset: Dataset, split: str) -> str:
     splits = ", ".join(f"{_one_line(name)} {dataset.records(name):,}" for name in dataset.splits)
     classes = counted(len(dataset.classes), "class") if dataset.labels else "no classes"
-    layout = _one_line(dataset.layout)
-    facts = f"Reads the dataset {_one_line(dataset.name)} (layout {layout}) with TensorFlow alone."
-    counts = f"Records: {splits or 'none'}; {classes}."
+    id_masks = [spec for spec in dataset.features if spec.fill in PIXEL_MASKS]
+    compression = _COMPRESSION_TYPES.get(str(dataset.plan.settings.get("compression", "none")))
+    read = "tf.data.TFRecordDataset"
+    return fill_in(
+        _TEMPLATE,
+        {"in_docstring": _in_docstring},
+        summary=f"Reads the dataset {_one_line(dataset.name)} (layout {_one_line(dataset.layout)}) with "
+        "TensorFlow alone.",
+        counts=f"Records: {splits or 'none'}; {classes}.",
+        split=quoted(next((name for name in dataset.splits if dataset.records(name)), "train")),
+        printed=_printed(dataset),
+        labels=_labels(dataset),
+        features=spec_source(dataset.features),
+        picture=_picture_of_types(dataset) if _needs_type_of_record(dataset) else None,
+        has_id_masks=bool(id_masks),
+        may_lack_id_masks=any(_may_be_absent(dataset, spec) for spec in id_masks),
+        has_object_masks=dataset.spec(FeatureRole.OBJECT_MASK) is not None,
+        statements=_parse_lines(dataset),
+        read_file=f'lambda file: {read}(file, compression_type="{compression}")' if compression else read,
+    )
+
+
+def _printed(dataset: Dataset) -> str:
+    """Returns what the example in the docstring prints of a record."""
     picture = dataset.spec(FeatureRole.ENCODED)
     label = next((s for s in dataset.features if s.fill is FeatureRole.LABEL and s.value_shape == ()), None)
     first = f" - {dataset.first_label}" if dataset.first_label else ""
     printed = [f"{_item(picture)}.shape"] if picture else []
     printed += [f"labels[{_item(label)}{first}]"] if label and dataset.labels else []
-    example = dedent(f"""\
-        from parse import labels, load
-
-        for example in load({split}).take(3):
-            print({", ".join(printed)})
-        """)
-    inside = indent(_in_docstring(example), "    ")
-    return f"{_in_docstring(facts)}\n\n{_in_docstring(counts)}\n\n{inside}"
+    return ", ".join(printed)
 
 
 def _one_line(text: str) -> str:
@@ -233,29 +191,24 @@ def _needs_type_of_record(dataset: Dataset) -> bool:
     return len(sample_types(dataset)) > 1 and stored_format(dataset) != "png"
 
 
-def _picture_function(dataset: Dataset) -> str:
-    """Returns the source of `_picture`, which decodes pictures of several sample types."""
-    types, shape = sample_types(dataset), picture_shape(dataset.plan.settings)
-    target = widest(types)
-    specs = map(dataset.spec, (FeatureRole.ENCODED, FeatureRole.DTYPE))
-    stored, dtype = (_item(spec) for spec in specs if spec is not None)
-    branches = "".join(
-        f"    def of_{name}():\n" + indent("\n".join(_branch_lines(dataset, name, target)), " " * 8) + "\n\n"
-        for name in types
-    )
+def _picture_of_types(dataset: Dataset) -> dict[str, Any]:
+    """Returns how `_picture` decodes pictures of several sample types."""
+    types, target = sample_types(dataset), widest(sample_types(dataset))
+    stored, dtype = (dataset.spec(role) for role in (FeatureRole.ENCODED, FeatureRole.DTYPE))
+    assert stored and dtype
     *others, last = types
-    cases = ", ".join(f'(dtype == b"{name}", of_{name})' for name in others)
-    scale = "integers from 0 to 1, floats as stored" if target == "float32" else "8 bits are stretched to 16"
-    return f'''
-def _picture(example):
-    """Returns the picture, [height, width, channels], {target}: {scale}."""
-    stored = {stored}
-    dtype = {dtype}
-
-{branches}    cases = [{cases}]
-    image = tf.case(cases, default=of_{last})
-    return tf.ensure_shape(image, {list(shape)})
-'''
+    return {
+        "target": target,
+        "scale": "integers from 0 to 1, floats as stored"
+        if target == "float32"
+        else "8 bits are stretched to 16",
+        "stored": _item(stored),
+        "dtype": _item(dtype),
+        "branches": [(name, _branch_lines(dataset, name, target)) for name in types],
+        "cases": ", ".join(f'(dtype == b"{name}", of_{name})' for name in others),
+        "last": last,
+        "shape": list(picture_shape(dataset.plan.settings)),
+    }
 
 
 def _branch_lines(dataset: Dataset, name: str, target: str) -> list[str]:
@@ -304,45 +257,3 @@ def _side(size: int | None, spec: FeatureSpec | None) -> str:
 
 def _item(spec: FeatureSpec) -> str:
     return f"example[{quoted(spec.name)}]"
-
-
-def _load(dataset: Dataset, split: str) -> str:
-    compression = _COMPRESSION_TYPES.get(str(dataset.plan.settings.get("compression", "none")))
-    read = "tf.data.TFRecordDataset"
-    if compression:
-        read = f'lambda file: {read}(file, compression_type="{compression}")'
-    return f'''
-
-def load(split, shuffle=0, seed=None, directory=HERE):
-    """Returns the records of a split as a tf.data.Dataset of what `parse` returns.
-
-    Args:
-      split: such as {_in_docstring(split)}.
-      shuffle: among how many records to shuffle, anew in each epoch; 0 for the same order always.
-      seed: of the shuffling.
-      directory: where the dataset is.
-    """
-    shards = _dataset_json(directory)["splits"][split]["shards"]
-    shards = [shard for shard in shards if shard["records"]]
-    names = [os.path.join(directory, shard["file"]) for shard in shards]
-    files = tf.data.Dataset.from_tensor_slices(tf.constant(names, tf.string))
-    if shuffle:
-        files = files.shuffle(max(1, len(names)), seed)
-    records = files.interleave(
-        {read},
-        cycle_length=8,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    count = sum(shard["records"] for shard in shards)
-    records = records.apply(tf.data.experimental.assert_cardinality(count))
-    if shuffle:
-        records = records.shuffle(shuffle, seed)
-    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-
-
-if __name__ == "__main__":
-    for example in load({split}).take(1):
-        for name, value in example.items():
-            print(f"{{name}}: {{value.dtype.name}} {{list(value.shape)}}")
-'''
