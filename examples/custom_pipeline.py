@@ -19,6 +19,8 @@ import tensorflow as tf
 
 from shardwright.transforms import BuildExamples, DecodeAndResize, ReadImages
 
+SETTINGS = {"resize": 224, "fit": "pad"}
+
 
 def add_brightness(example: tf.train.Example) -> tf.train.Example:
     """Adds a custom feature: the mean brightness of the image, 0 to 255."""
@@ -36,9 +38,9 @@ def main(folder: str, output: str) -> None:
         examples, quarantined = (
             pipeline
             | "Name" >> beam.Create(paths)  # str
-            | ReadImages()  # ImageElement
-            | DecodeAndResize(resize=224, fit="pad")  # ImageElement
-            | BuildExamples(labels=labels, as_proto=True)
+            | ReadImages(**SETTINGS)  # ImageElement
+            | DecodeAndResize(**SETTINGS)  # ImageElement
+            | BuildExamples(labels=labels, as_proto=True, **SETTINGS)
         )  # tf.train.Example, Entry
         _ = (
             examples

@@ -1,4 +1,8 @@
-"""`ReadImages`, `DecodeAndResize` and `BuildExamples`: single steps for custom pipelines."""
+"""`ReadImages`, `DecodeAndResize` and `BuildExamples`: single steps for custom pipelines.
+
+All three take the settings of `shardwright convert`, and each uses those that concern it. Give them the same
+ones: what a record states about its picture also depends on how the picture was made.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +72,7 @@ def ReadImages(refs: beam.PCollection, /, **settings: Any) -> beam.PCollection:
 
     Args:
       refs: References or paths of images.
-      **settings: `max_bytes`, as in `shardwright convert`.
+      **settings: The settings of all three steps; this one uses `max_bytes`.
     """
     max_bytes = checked_settings({**_NO_INPUT, **settings}).max_source_bytes
 
@@ -92,8 +96,8 @@ def DecodeAndResize(images: beam.PCollection, /, **settings: Any) -> beam.PColle
 
     Args:
       images: Images that were read.
-      **settings: Settings of `shardwright convert` for one image: `resize`, `fit`,
-        `resample`, `image_format`, `quality`, `color`, `background`, `max_pixels`, ...
+      **settings: The settings of all three steps; this one uses `resize`, `fit`, `resample`, `image_format`,
+        `quality`, `color`, `background`, `max_pixels`, ...
     """
     checked = checked_settings({**_NO_INPUT, **settings})
     if checked.map:
@@ -127,8 +131,8 @@ def BuildExamples(
       labels: Class names in id order.
       layout: Name of the record layout.
       as_proto: Whether to yield `tf.train.Example` messages (needs TensorFlow) instead of their bytes.
-      **settings: Settings of `shardwright convert` for a record: `bad_boxes`, `extra_columns`,
-        `label_separator`, `unlabelled`, ...
+      **settings: The settings of all three steps; this one uses `bad_boxes`, `extra_columns`,
+        `label_separator`, `unlabelled` and those that decide the sides and the samples of pictures.
     """
     checked = checked_settings({**_NO_INPUT, **settings, "layout": layout})
     ids = label_ids(labels, checked.record_layout.first_label)

@@ -124,7 +124,7 @@ def _count(result: ShardResult, work: ShardWork) -> None:
     counter("images_read").inc(len(work.source_bytes))
     counter("images_on_background").inc(work.on_background)
     counter("bytes_read").inc(sum(work.source_bytes))
-    counter("bytes_written").inc(header.bytes)
+    counter("bytes_written").inc(0 if result.reused else header.bytes)
     for values, name in ((work.source_bytes, "source_bytes"), (work.decode_us, "decode_us")):
         update = distribution(name).update
         for value in values:

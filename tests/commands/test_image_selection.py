@@ -138,6 +138,7 @@ def test_a_resumed_run_follows_the_present_lists(tmp_path: Path) -> None:
     again = convert(exclude=f"@{opt_out}", resume=True, **values)
     assert again.dataset.ledger["reasons"]["filtered"] == {"excluded": 1}
     assert again.outcome["reused_shards"] == 3
+    assert again.metrics["bytes_written"] < sum(shard.bytes for shard in again.dataset.shards) / 2
     key = gone.relative_to(tmp_path / "in").as_posix()
     assert left_out(entries_of(tmp_path / "out")) == {key: ("excluded", "read")}
     assert not findings_of(tmp_path / "out")

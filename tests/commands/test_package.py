@@ -95,13 +95,14 @@ def test_the_steps_compose_with_the_stock_writer_and_real_messages(tmp_path: Pat
         (entry,) = quarantined
         assert (entry.uri, entry.reason) == (str(broken), QuarantineReason.TRUNCATED)
 
+    settings = {"resize": 48, "fit": "pad", "image_format": "png"}
     with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
         examples, quarantined = (
             pipeline
             | beam.Create([*paths, str(broken)])
-            | ReadImages()
-            | DecodeAndResize(resize=48, fit="pad", image_format="png")
-            | BuildExamples(labels=["birds", "fruit"], as_proto=True)
+            | ReadImages(**settings)
+            | DecodeAndResize(**settings)
+            | BuildExamples(labels=["birds", "fruit"], as_proto=True, **settings)
         )
         _ = examples | beam.io.WriteToTFRecord(
             str(tmp_path / "out"), coder=beam.coders.ProtoCoder(tf.train.Example), num_shards=2
