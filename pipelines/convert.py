@@ -9,11 +9,10 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.commit import ConversionSpec, begin_conversion
+from shardwright.core.commit import ConversionSpec
 from shardwright.core.dataset_files import read_dataset, remove_work_leftovers
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.spool import Spool
@@ -74,14 +73,13 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
 
     from shardwright.core.validation.shard import ShardTask, shard_task
     from shardwright.schemas.ledger import ShardResult
-    from shardwright.transforms.commit import CommitDataset, RemoveCommit, TakeLease
+    from shardwright.transforms.commit import BeginConversion, CommitDataset, RemoveCommit
     from shardwright.transforms.validate import verify_results
     from shardwright.transforms.write_shards import WritePlannedShards
 
     settings = job.settings
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes
-    take = TakeLease(job.hold, job.described, partial(begin_conversion, job=job))
-    lease = begin | "BeginConversion" >> take  # HeldLease or None
+    lease = begin | "BeginConversion" >> BeginConversion(job)  # HeldLease or None
     batches, forecast, _ = build_forecast(lease, request, Spool(job.directory))  # EncodedRefs, Forecast
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
     if settings.resume or job.described:  # otherwise the launcher found an empty output

@@ -120,28 +120,17 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.commit import TakeLease
     from shardwright.transforms.salvage import SalvageDataset
-
-    def acquired(hold: HeldLease) -> HeldLease:
-        hold.acquire()
-        return hold
 
     dataset = read_dataset(target.directory) if target.directory else None
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes
     schema = begin | "ReadSchema" >> beam.Map(lambda _: schema_of(target)).with_output_types(
         RecordSchema
     )  # RecordSchema
-    hold: Any = job.hold
-    if job.described and job.hold is not None:
-        taken = begin | "TakeLease" >> TakeLease(job.hold, True, acquired)  # HeldLease
-        hold = beam.pvalue.AsSingleton(taken)
-
-    def tasks_of(_: bytes, hold: HeldLease | None) -> Iterator[SalvageTask]:
-        return list_tasks(target, job.output, hold)
-
-    tasks = begin | "ListShards" >> beam.FlatMap(tasks_of, hold).with_output_types(SalvageTask)  # SalvageTask
-    return tasks | "SalvageDataset" >> SalvageDataset(job, schema, dataset, hold)  # outcome
+    tasks = begin | "ListShards" >> beam.FlatMap(
+        lambda _: list_tasks(target, job.output, job.hold)
+    ).with_output_types(SalvageTask)  # SalvageTask
+    return tasks | "SalvageDataset" >> SalvageDataset(job, schema, dataset)  # outcome
 
 
 def salvage(
@@ -167,39 +156,33 @@ def salvage(
     Raises:
       UsageError: There is nothing to save, or the output is not empty; nothing was written.
       DataRefused: No record could be saved; nothing was published.
-      NotRun: Beam's options only describe the job.
       EngineError: The engine, the storage or the machine failed.
     """
     started = time.time()
     dataset, output = os.fspath(dataset), os.fspath(output)
     beam_options = as_beam_options(beam_options)
+    if description_of(beam_options):
+        raise UsageError(
+            "salvage looks at its output before it runs, so it describes no job for later; leave out --dry_run, "
+            "--template_location and --output_executable_path."
+        )
     if not output:
         raise UsageError("--output is missing; name an empty directory for what is saved.")
     storage.require_known("--output", output)
     target = _target(dataset)
     check_reachable(beam_options, dataset=target.name, output=output)
     _check_output(target, output)
-    described = bool(description_of(beam_options))
-    with one_writer(output, beam_options, described) as hold:
-        if not described:
-            if hold is not None:
-                _check_output(target, output, hold.holder)  # another run may have written it meanwhile
-            with storage.translated_errors("write to", output):
-                storage.make_dirs(output)
-                mark = pretty_json({"dataset": printable(target.name)})
-                storage.write_bytes(storage.join(output, _MARK), mark.encode())
-            for warning in remove_work_leftovers(output):
-                log.warning(warning)
-        job = SalvageJob(
-            target.name,
-            target.directory or "",
-            output,
-            not fast,
-            launch_facts(beam_options),
-            started,
-            hold,
-            described,
-        )
+    with one_writer(output, beam_options, described=False) as hold:
+        if hold is not None:
+            _check_output(target, output, hold.holder)  # another run may have written it meanwhile
+        with storage.translated_errors("write to", output):
+            storage.make_dirs(output)
+            mark = pretty_json({"dataset": printable(target.name)})
+            storage.write_bytes(storage.join(output, _MARK), mark.encode())
+        for warning in remove_work_leftovers(output):
+            log.warning(warning)
+        run = launch_facts(beam_options)
+        job = SalvageJob(target.name, target.directory or "", output, not fast, run, started, hold)
         try:
             with show_progress(progress):
                 run_pipeline(lambda pipeline: build_salvage(pipeline, target, job), beam_options)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
 import apache_beam as beam
 
-from shardwright.core.commit import ConversionSpec, commit, remove_commit
+from shardwright.core.commit import ConversionSpec, begin_conversion, commit, remove_commit
 from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, given_back, own_holder
 from shardwright.core.shards.finish import condense
@@ -31,29 +31,23 @@ _TOGETHER = 256
 
 
 @composite
-def TakeLease(
-    begin: beam.PCollection,
-    hold: HeldLease | None,
-    described: bool,
-    take: Callable[[Any], HeldLease | None],
-) -> beam.PCollection:
+def BeginConversion(begin: beam.PCollection, job: ConversionSpec) -> beam.PCollection:
     """Takes the lease of an output. `PCollection of one element -> PCollection[HeldLease or None]`.
 
     The result has one element. The other steps wait for it.
 
     Args:
       begin: The element that the step waits for.
-      hold: The lease that the launcher has, or has described. None if the output has none.
-      described: Whether the job was only described. Each of its runs is another holder.
-      take: Takes the lease and returns it.
+      job: What to create, and where. Each run of a job that was only described is another holder.
     """
-    if not described:
-        return begin | "Take" >> beam.Map(lambda _: take(hold)).with_output_types(_HOLD)  # HeldLease or None
+    if not job.described:
+        take = beam.Map(lambda _: begin_conversion(job.hold, job))
+        return begin | "Take" >> take.with_output_types(_HOLD)  # HeldLease or None
     return (
         begin
-        | "NameHolder" >> beam.Map(lambda _: own_holder(hold)).with_output_types(_HOLD)  # HeldLease or None
+        | "NameHolder" >> beam.Map(lambda _: own_holder(job.hold)).with_output_types(_HOLD)  # HeldLease or None
         | "KeepHolder" >> beam.Reshuffle()  # HeldLease or None; the same when a step is run again
-        | "Take" >> beam.Map(take).with_output_types(_HOLD)
+        | "Take" >> beam.Map(begin_conversion, job).with_output_types(_HOLD)
     )  # HeldLease or None
 
 

@@ -39,7 +39,7 @@ from shardwright.schemas.dataset import LOST_JSONL, STATEMENTS_VERSION, Dataset,
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.json_values import json_object
-from shardwright.schemas.ledger import ledger_json
+from shardwright.schemas.ledger import ShardResult, ledger_json
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sidecars import with_sidecars
 
@@ -58,7 +58,6 @@ class SalvageJob:
       run: Values for `run.json` (command, runner).
       started: Start of the run, in seconds since the epoch.
       hold: Lease that the run must hold for each write. None if it needs no lease.
-      described: Whether the job is described now and runs later, maybe several times.
     """
 
     dataset: str
@@ -68,16 +67,18 @@ class SalvageJob:
     run: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0
     hold: HeldLease | None = None
-    described: bool = False
 
 
-def commit_salvage(job: SalvageJob, damaged: Dataset | None, saved: Sequence[SavedShard]) -> dict[str, Any]:
+def commit_salvage(
+    job: SalvageJob, damaged: Dataset | None, saved: Iterable[SavedShard], results: Sequence[ShardResult]
+) -> dict[str, Any]:
     """Commits the saved shards as a dataset, or ends a salvage of foreign files.
 
     Args:
       job: The salvage.
       damaged: The damaged dataset. None for foreign files, of which `lost.jsonl` marks the end.
       saved: The saved shards.
+      results: Their results for the dataset's ledger. Foreign files have none.
 
     Returns:
       The outcome, as `_work/outcome.json` stores it.
@@ -87,6 +88,7 @@ def commit_salvage(job: SalvageJob, damaged: Dataset | None, saved: Sequence[Sav
       EngineError: If the lease was lost, or the storage failed.
     """
     saved = sorted(saved, key=lambda item: item.file)
+    results = sorted(results, key=lambda result: result.header.file)
     with storage.translated_errors("write to", job.output):
         if job.hold is not None:
             job.hold.keep()
@@ -97,12 +99,12 @@ def commit_salvage(job: SalvageJob, damaged: Dataset | None, saved: Sequence[Sav
             write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome), job.hold)
             _write_lost(job, saved)
             return outcome
-        dataset = describe_saved(job, damaged, {item.file: item for item in saved})
+        dataset = describe_saved(job, damaged, {item.file: item for item in saved}, results)
         check_shards(job.output, dataset, listed)
         dataset, sidecars = with_sidecars(dataset, draw_card_samples(job.output, dataset))
         outcome |= {"fingerprint": dataset.fingerprint, "ledger": dataset.ledger}
         digests = _copy_other_ledgers(job, damaged)
-        digests[files.QUARANTINE_JSONL] = _write_quarantine(job, saved)
+        digests[files.QUARANTINE_JSONL] = _write_quarantine(job, results)
         digests[LOST_JSONL] = _write_lost(job, saved)
         dataset = replace(dataset, files={**dataset.files, **digests})
         facts = {"salvaged": printable(job.dataset), "convert_seconds": 0.0, "reused_shards": 0}
@@ -140,7 +142,9 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
     }
 
 
-def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedShard]) -> Dataset:
+def describe_saved(
+    job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedShard], results: Iterable[ShardResult]
+) -> Dataset:
     """Returns the dataset that consists of the saved shards: the damaged one without its lost records."""
     of_split = {split: [saved[shard.file] for shard in shards] for split, shards in damaged.splits.items()}
     bare = replace(
@@ -150,8 +154,7 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
         # The features come from another version, but the side files are written by this one.
         statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
     )
-    salvaged = with_shards(bare, (item.result for item in saved.values() if item.result is not None))
-    return replace(salvaged, ledger=_salvaged_ledger(damaged.ledger, of_split))
+    return replace(with_shards(bare, results), ledger=_salvaged_ledger(damaged.ledger, of_split))
 
 
 def _salvaged_ledger(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:
@@ -180,9 +183,8 @@ def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:
     return digests
 
 
-def _write_quarantine(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
+def _write_quarantine(job: SalvageJob, results: Iterable[ShardResult]) -> str:
     """Writes the old lines of `quarantine.jsonl` and one for each lost record, by key; returns its sha256."""
-    results = [item.result for item in saved if item.result is not None]
     old = (line for line in _old_quarantine(job) if line["key"])
     every = chain(old, quarantined_lines(job.output, ledgers_of(results)))
     with sorted_lines(every, key=lambda line: str(line["key"])) as lines:

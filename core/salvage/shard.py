@@ -75,7 +75,6 @@ class SavedShard:
       copied: Whether the shard was intact and copied unchanged.
       unexpected: Number of records left out because they do not belong to the shard, or are second copies.
       lost: Records that could not be saved.
-      result: The shard's result for the dataset's ledger. None for foreign files.
       misplaced: Whether the shard was found under the name of another one.
     """
 
@@ -84,12 +83,13 @@ class SavedShard:
     copied: bool
     unexpected: int
     lost: tuple[LostRecord, ...]
-    result: ShardResult | None = None
     misplaced: bool = False
 
 
-def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedShard:
-    """Saves a shard.
+def save_shard(
+    task: SalvageTask, schema: RecordSchema, decode: bool
+) -> tuple[SavedShard, ShardResult | None]:
+    """Saves a shard; returns also its result for the dataset's ledger, which foreign files do not have.
 
     Args:
       task: The shard.
@@ -123,7 +123,7 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
             if file is None:
                 raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
             unusable = _UNUSABLE if schema.features else ()  # otherwise the records need not be Examples
-            return _save_foreign(task, file, plain, compression, content, unusable)
+            return _save_foreign(task, file, plain, compression, content, unusable), None
         salvaged = reconcile(
             task.file,
             task.path,
@@ -152,7 +152,7 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
             task.hold,
         )
         lost, kept = tuple(salvaged.lost), len(salvaged.kept)
-        return SavedShard(task.file, kept, copied, salvaged.unexpected, lost, result, misplaced)
+        return SavedShard(task.file, kept, copied, salvaged.unexpected, lost, misplaced), result
 
 
 def _open(stack: ExitStack, path: str) -> IO[bytes] | None:

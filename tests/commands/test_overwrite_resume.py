@@ -44,14 +44,12 @@ from shardwright.core import lease, overwrite, storage
 from shardwright.core.commit import ConversionSpec, begin_conversion, remove_commit
 from shardwright.core.lease import HeldLease, Lease
 from shardwright.core.overwrite import staging_path
-from shardwright.core.salvage.commit import SalvageJob
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines.convert import build_convert, convert
-from shardwright.pipelines.places import Target, one_writer
+from shardwright.pipelines.places import one_writer
 from shardwright.pipelines.prepare import as_beam_options, make_request, run_facts, software_versions
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.run import run_pipeline, workers_of
-from shardwright.pipelines.salvage import build_salvage
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import load_ledger
 from shardwright.schemas.sidecars import SIDECARS
@@ -535,12 +533,7 @@ def test_a_worker_that_returns_after_the_end_removes_nothing(
         job.hold.check()
 
 
-@pytest.mark.parametrize(
-    "kind", ["convert", "salvage", pytest.param("salvage of files", marks=pytest.mark.slow)]
-)
-def test_a_job_that_is_launched_twice_takes_a_lease_each_time(
-    tmp_path: Path, tree: Path, made: Path, kind: str
-) -> None:
+def test_a_job_that_is_launched_twice_takes_a_lease_each_time(tmp_path: Path, tree: Path) -> None:
     output, options = tmp_path / "launched", as_beam_options(None)
     with one_writer(str(output), options, described=True) as hold:
         assert hold is not None
@@ -549,21 +542,16 @@ def test_a_job_that_is_launched_twice_takes_a_lease_each_time(
     converted = ConversionSpec(
         str(output), str(output), request.settings, software_versions(), facts, 1.0, hold=hold, described=True
     )
-    target = Target("it", str(made)) if kind == "salvage" else Target(f"{made}/*.tfrecord", None)
-    saved = SalvageJob("it", target.directory or "", str(output), True, {}, 1.0, hold, described=True)
 
     def launch() -> None:
-        if kind == "convert":
-            run_pipeline(lambda pipeline: build_convert(pipeline, converted, request), options)
-        else:
-            run_pipeline(lambda pipeline: build_salvage(pipeline, target, saved), options)
+        run_pipeline(lambda pipeline: build_convert(pipeline, converted, request), options)
 
     holders = {hold.holder}
     for _ in range(2):
         launch()
         outcome = json.loads((output / "_work" / "outcome.json").read_text())
         assert not (output / LEASE).exists()
-        assert outcome["records"] if kind == "salvage of files" else not findings_of(output)
+        assert not findings_of(output)
         holders.add(outcome["holder"])
     assert len(holders) == 3
     before = state_of(output)

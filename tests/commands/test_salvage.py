@@ -372,6 +372,9 @@ def test_the_output_must_be_empty(copied: Path, tmp_path: Path) -> None:
     for output in (str(tmp_path / "full"), str(copied), str(copied / "saved"), ""):
         with pytest.raises(UsageError):
             salvage(str(copied), output)
+    with pytest.raises(UsageError, match="describes no job for later; leave out --dry_run"):
+        salvage(str(copied), str(tmp_path / "saved"), beam_options=["--dry_run=True"])
+    assert not (tmp_path / "saved").exists()
     assert (tmp_path / "full" / "mine").read_text() == "mine"
     assert not (copied / "saved").exists()
 

@@ -235,7 +235,7 @@ def _damage_and_save(dataset: Path, tmp: Path, known_by: str, rng: random.Random
         (copy / "_index" / f"{stem}.idx").unlink()
     shard = damage_shard(Path(task.path).read_bytes(), rng)
     Path(task.path).write_bytes(shard.bytes.tobytes())
-    result = save_shard(task, schema_of(target), False)
+    result, _ = save_shard(task, schema_of(target), False)
     kept = _records(saved)
     bounds = [(offset, offset + len(data) + FRAME_BYTES) for offset, data in frames]
     survivors = {data_of[number] for _, number in shard.survivors(bounds)}
