@@ -10,7 +10,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import IO, NamedTuple
 
@@ -140,17 +140,14 @@ def save_shard(
             frames = [content.records[i].frame[:2] for i in salvaged.kept]
             temporary = _write(task, plain, frames, compression_of(task.file, b""))
         same = header is not None and not salvaged.lost and all(entry.key for entry in salvaged.entries)
-        result = finish_shard(
-            task.output,
-            task.place,
-            task.file,
-            temporary,
-            LedgerLines.of(salvaged.entries),
-            header.plan_digest if header and same else "",
-            header.recipe if header else "",
-            started,
-            task.hold,
+        lines = LedgerLines.of(salvaged.entries)
+        saved_header = replace(
+            lines.header(task.place),
+            file=task.file,
+            plan_digest=header.plan_digest if header and same else "",
+            recipe=header.recipe if header else "",
         )
+        result = finish_shard(task.output, saved_header, temporary, lines, started, task.hold)
         lost, kept = tuple(salvaged.lost), len(salvaged.kept)
         return SavedShard(task.file, kept, copied, salvaged.unexpected, lost, misplaced), result
 

@@ -13,18 +13,22 @@ from shardwright.core import storage
 from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.json_values import from_json
-from shardwright.schemas.ledger import LedgerLines, ShardResult, ShardTotals, SourceSizes, sums_of_headers
+from shardwright.schemas.ledger import (
+    LedgerLines,
+    ShardHeader,
+    ShardResult,
+    ShardTotals,
+    SourceSizes,
+    sums_of_headers,
+)
 from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file
 
 
 def finish_shard(
     directory: str,
-    place: ShardPlace,
-    file: str,
+    header: ShardHeader,
     temporary: str,
     lines: LedgerLines,
-    plan_digest: str,
-    recipe: str,
     started: float,
     hold: HeldLease | None = None,
 ) -> ShardResult:
@@ -32,12 +36,9 @@ def finish_shard(
 
     Args:
       directory: Dataset directory.
-      place: Split and number of the shard.
-      file: Name of the shard file.
+      header: Header of its ledger, without the size and the checksums of the shard file.
       temporary: Path of the temporary file, which is moved.
       lines: Lines of its ledger.
-      plan_digest: Digest of everything that determines its bytes.
-      recipe: Digest of the settings and versions that determine the bytes of its records.
       started: Start time in seconds since the epoch.
       hold: Lease that must be held; None if there is none.
 
@@ -54,29 +55,17 @@ def finish_shard(
             if not storage.is_remote(directory):
                 os.fsync(shard.fileno())  # computed first, because others wait while the lease is locked
         with while_held(hold):
-            storage.move_into_place(temporary, storage.join(directory, file))
-    header = replace(
-        lines.header(place),
-        file=file,
-        plan_digest=plan_digest,
-        bytes=size,
-        sha256=sha256,
-        recipe=recipe,
-        crc32c=crc32c,
-    )
+            storage.move_into_place(temporary, storage.join(directory, header.file))
+    header = replace(header, bytes=size, sha256=sha256, crc32c=crc32c)
     result = ShardResult(header, started=started, finished=time.time())
-    return write_ledger(directory, place, result, lines, hold)
+    return write_ledger(directory, result, lines, hold)
 
 
 def write_ledger(
-    directory: str,
-    place: ShardPlace,
-    result: ShardResult,
-    lines: LedgerLines,
-    hold: HeldLease | None = None,
+    directory: str, result: ShardResult, lines: LedgerLines, hold: HeldLease | None = None
 ) -> ShardResult:
     """Writes the index and then the ledger of a shard; returns the result with the digests of both."""
-    data, file = lines.dump(result.header), result.header.file
+    data, file, place = lines.dump(result.header), result.header.file, result.header.place
     index = b"" if not file or is_compressed(file) else lines.index
     if index:
         write_held(directory, index_file(*place), index, hold)

@@ -110,18 +110,10 @@ def reuse_shard(
     try:
         ledger = ledger_file(*plan.place)
         data = storage.read_bytes(storage.join(source, ledger))
-        header, lines = load_ledger(data)
-        if header.plan_digest != plan.digest:
-            return None
+        header, entries = _lasting_ledger(data, plan, final)
         if touched is not None and any(ref.is_candidate and touched.has(ref) for ref in plan.refs):
             return None
         if digests is not None and header.file and digests.get(header.file) != header.sha256:
-            return None
-        entries = list(lines)
-        if lists_may_decide(header, plan.recipe) and lists_decide_otherwise(entries, plan.recipe):
-            return None
-        quarantined = (entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
-        if final and not all(map(can_stay, quarantined)):
             return None
         if header.file and not is_sound(storage.join(source, header.file), header):
             return None
@@ -154,18 +146,32 @@ def is_changed(directory: str, plan: ShardPlan) -> bool:
       plan: The content of the shard now.
     """
     try:
-        data = storage.read_bytes(storage.join(directory, ledger_file(*plan.place)))
-        header, lines = load_ledger(data)
-        if header.plan_digest != plan.digest:
-            return True
-        if lists_may_decide(header, plan.recipe) and lists_decide_otherwise(lines, plan.recipe):
-            return True
-        if not header.counts.get(Outcome.QUARANTINED):
-            return False
-        _, lines = load_ledger(data)  # in memory, all entries would take ten times as much as the ledger
-        return not all(can_stay(entry) for entry in lines if entry.outcome == Outcome.QUARANTINED)
+        _lasting_ledger(storage.read_bytes(storage.join(directory, ledger_file(*plan.place))), plan)
     except (OSError, ValueError, TypeError):
         return True
+    return False
+
+
+def _lasting_ledger(data: bytes, plan: ShardPlan, final: bool = True) -> tuple[ShardHeader, list[Entry]]:
+    """Returns the ledger of a shard, if each outcome in it is also the outcome now.
+
+    Args:
+      data: Content of the ledger file.
+      plan: The content of the shard now.
+      final: Whether images that could not be read then, but may be readable now, have another outcome.
+
+    Raises:
+      ValueError: If the ledger is damaged, or an outcome may differ.
+    """
+    header, lines = load_ledger(data)
+    if header.plan_digest != plan.digest:
+        raise ValueError("the plan of the shard is another one")
+    entries = list(lines)
+    by_lists = lists_may_decide(header, plan.recipe) and lists_decide_otherwise(entries, plan.recipe)
+    quarantined = (entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
+    if by_lists or (final and not all(map(can_stay, quarantined))):
+        raise ValueError("an outcome may differ")
+    return header, entries
 
 
 def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:

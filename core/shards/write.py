@@ -115,22 +115,15 @@ class ShardWriter:
             if place.split == NO_SPLIT:  # files without their own key, which have no record and no shard
                 lines = LedgerLines.of(convert_ref(ref, plan.recipe).entry for ref in plan.refs)
                 header = replace(lines.header(place), plan_digest=plan.digest)
-                return write_ledger(self.directory, place, ShardResult(header), lines, hold), ShardWork()
+                return write_ledger(self.directory, ShardResult(header), lines, hold), ShardWork()
             started = time.time()
             file = shard_file(*place, self.settings.suffix)
             with self._previous_records(plan, reusable) as records:
                 temporary, work = self._write_records(file, plan, records, hold)
-            result = finish_shard(
-                self.directory,
-                place,
-                file,
-                temporary,
-                work.lines,
-                plan.digest,
-                plan.recipe_digest,
-                started,
-                hold,
+            header = replace(
+                work.lines.header(place), file=file, plan_digest=plan.digest, recipe=plan.recipe_digest
             )
+            result = finish_shard(self.directory, header, temporary, work.lines, started, hold)
             PROGRESS.add(shards=1)
             return replace(result, copied=work.copied, rejected=work.rejected), work
 

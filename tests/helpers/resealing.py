@@ -158,7 +158,7 @@ def settle(dataset: Path) -> None:
             crc32c=storage.crc32c_of(data),
         )
         results.append(
-            write_shard_ledger(str(dataset), place, replace(result, header=stated), LedgerLines.of(entries))
+            write_shard_ledger(str(dataset), replace(result, header=stated), LedgerLines.of(entries))
         )
         files |= results[-1].files
     made = replace(with_shards(made, results), files=files)

@@ -32,7 +32,7 @@ from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.ledger import LedgerLines, ShardResult, load_ledger
-from shardwright.schemas.plan import ShardPlace, ledger_file
+from shardwright.schemas.plan import ledger_file
 
 DIGEST = "0" * 64
 
@@ -327,10 +327,9 @@ def test_a_ledger_that_changes_meanwhile_is_not_a_finding(dataset: Path) -> None
     made = Dataset.from_bytes((dataset / "dataset.json").read_bytes(), "it")
     ledgers = ledgers_of(dataset, made)
     for split, number, count, _ in made.placed_shards():
-        place = ShardPlace(split, number, count)
         path = dataset / ledger_file(split, number, count)
         header, entries = load_ledger(path.read_bytes())
         changed = [entry._replace(message="something else") for entry in entries]
-        write_whole_ledger(str(dataset), place, ShardResult(header), LedgerLines.of(changed))
+        write_whole_ledger(str(dataset), ShardResult(header), LedgerLines.of(changed))
     with pytest.raises(EngineError, match="changed while the command ran"):
         list(check_quarantine(str(dataset), made, ledgers))
