@@ -30,8 +30,6 @@ from shardwright.pipelines.places import (
 )
 from shardwright.pipelines.prepare import (
     as_beam_options,
-    build_forecast,
-    build_planned_shards,
     check_reachable,
     given_options,
     make_request,
@@ -74,38 +72,29 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     from shardwright.core.validation.shard import ShardTask, shard_task
     from shardwright.schemas.ledger import ShardResult
     from shardwright.transforms.commit import BeginConversion, CommitDataset, RemoveCommit
-    from shardwright.transforms.validate import verify_results
+    from shardwright.transforms.plan import PlanDataset, PlanShards
+    from shardwright.transforms.validate import VerifyShards
     from shardwright.transforms.write_shards import WritePlannedShards
 
     settings = job.settings
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes
     lease = begin | "BeginConversion" >> BeginConversion(job)  # HeldLease or None
-    batches, forecast, _ = build_forecast(lease, request, Spool(job.directory))  # EncodedRefs, Forecast
-    planned = build_planned_shards(batches, forecast, request)  # PlannedShard
+    batches, forecast, _ = lease | "PlanDataset" >> PlanDataset(request, Spool(job.directory))
+    # EncodedRefs; Forecast; ListingDigest
+    planned = batches | "PlanShards" >> PlanShards(request, forecast)  # PlannedShard
     if settings.resume or job.described:  # otherwise the launcher found an empty output
-        lease = lease | "RemoveCommit" >> RemoveCommit(
-            job, planned, beam.pvalue.AsSingleton(forecast)
-        )  # HeldLease or None
-    hold = beam.pvalue.AsSingleton(lease)
-    results = (
-        planned
-        | "WritePlannedShards"
-        >> WritePlannedShards(
-            job.directory,
-            settings,
-            job.versions,
-            beam.pvalue.AsSingleton(forecast),
-            resume=settings.resume,
-            hold=hold,
-        )  # ShardResult
-    )
+        lease = lease | "RemoveCommit" >> RemoveCommit(job, planned, forecast)  # HeldLease or None
+    results = planned | "WritePlannedShards" >> WritePlannedShards(
+        job.directory, settings, job.versions, forecast, resume=settings.resume, hold=lease
+    )  # ShardResult
 
     def to_check(result: ShardResult) -> list[ShardTask]:
         header = result.header
         return [shard_task(job.directory, *header.place, header.as_shard())] if header.file else []
 
-    verified = verify_results(results, forecast, job.directory, settings, to_check)
-    return results | "CommitDataset" >> CommitDataset(job, forecast, verified, hold)  # outcome
+    verified = results | "VerifyShards" >> VerifyShards(forecast, job.directory, settings, to_check)
+    # ShardCheck; FindingSummary; Statistics
+    return results | "CommitDataset" >> CommitDataset(job, forecast, verified, lease)  # outcome
 
 
 def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) -> ConvertResult:

@@ -12,8 +12,6 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.prepare import (
     as_beam_options,
-    build_forecast,
-    build_planned_shards,
     check_reachable,
     make_request,
     places_read,
@@ -55,8 +53,11 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
         print_inputs(request)
 
     def build(pipeline: Any, scratch: str) -> Any:
-        batches, forecast, _ = build_forecast(pipeline, request, Spool(scratch))  # EncodedRefs, Forecast
-        build_planned_shards(batches, forecast, request)  # refuses equal keys, as in a conversion
+        from shardwright.transforms.plan import PlanDataset, PlanShards
+
+        batches, forecast, _ = pipeline | "PlanDataset" >> PlanDataset(request, Spool(scratch))
+        # EncodedRefs; Forecast; ListingDigest
+        _ = batches | "PlanShards" >> PlanShards(request, forecast)  # refuses equal keys, as in a conversion
         return forecast
 
     forecast: Forecast = run_for_result(build, beam_options, progress)

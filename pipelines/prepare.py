@@ -26,8 +26,6 @@ from shardwright.core.overwrite import repair_swap
 from shardwright.core.plan.request import ConversionRequest, checked_settings
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.rules import make_rules
-from shardwright.core.sources.source import Context
-from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import given_names
 from shardwright.core.versions import located
 from shardwright.pipelines import log
@@ -37,9 +35,9 @@ from shardwright.pipelines.run import Workers, is_dataflow, run_pipeline
 from shardwright.schemas import __version__
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import EncodedRefs, printable
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.labels import check_carried, parse_class_names
-from shardwright.schemas.layouts import FeatureRole, Needs
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.log_lines import without_secrets
 from shardwright.schemas.plan import Plan
 
@@ -124,92 +122,6 @@ def read_plan(path: str) -> Plan:
             "of an earlier build."
         ) from None
     return Dataset.from_bytes(data, f"--plan_from {path}").plan
-
-
-def build_forecast(
-    pipeline: Any,
-    request: ConversionRequest,
-    spool: Spool,
-    carried: Any = None,
-) -> tuple[Any, Any, Any]:
-    """Builds the planning part of a conversion: list, batch, deduplicate, forecast.
-
-    Args:
-      pipeline: A Beam pipeline, or a PCollection of one element that the listing waits for.
-      request: The checked request.
-      spool: Place for copies of sources without random access.
-      carried: Side input with the plan to carry on, if the job finds it itself; None for the request's plan.
-
-    Returns:
-      A PCollection of reference batches, one with the forecast, and one with digests of the listing's parts.
-    """
-    import apache_beam as beam
-
-    from shardwright.transforms.dedupe import chosen_images
-    from shardwright.transforms.plan import BatchRefs, ForecastDataset, ListSources
-
-    settings = request.settings
-    refs, class_ids, matches, digests = pipeline | "ListSources" >> ListSources(
-        request.inputs, Context(settings, spool, request.rules)
-    )  # ImageRef, ClassId, RuleMatches, ListingDigest
-    batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
-    # Otherwise an unknown class is an error of one object, not of the image.
-    fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
-    batches = chosen_images(batches, settings, request.rules.keys, fatal)  # EncodedRefs
-    forecast = batches | "ForecastDataset" >> ForecastDataset(
-        request, class_ids, matches, carried
-    )  # Forecast
-    return batches, forecast, digests
-
-
-def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest) -> Any:
-    """Builds the rest of the planning: assigns references to shards; refuses duplicate keys and ids.
-
-    Args:
-      batches: PCollection of reference batches.
-      forecast: PCollection with the forecast.
-      request: The checked request.
-
-    Returns:
-      A PCollection of planned shards.
-    """
-    import apache_beam as beam
-
-    from shardwright.core.plan.assign import (
-        PlannedShard,
-        ShardId,
-        check_keys,
-        check_source_ids,
-        keys_by_bucket,
-        source_ids_by_bucket,
-    )
-    from shardwright.core.sources.source import source_by_name
-    from shardwright.transforms.plan import AssignShards, SortBuffered, name_planned_shard
-
-    types = tuple[ShardId, EncodedRefs]
-    grouped = batches | "AssignShards" >> AssignShards(request.settings, forecast)  # (ShardId, [refs])
-    keys = grouped
-    if len(request.inputs) > 1 or not source_by_name(request.inputs[0].source).unique_keys:
-        keys = (
-            batches
-            | "BucketKeys"
-            >> beam.ParDo(SortBuffered(keys_by_bucket)).with_output_types(types)  # (("", bucket), refs)
-            | "GroupKeys" >> beam.GroupByKey()  # (("", bucket), [refs])
-        )
-    checked = [keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)]  # int
-    if FeatureRole.SOURCE_ID in request.settings.record_layout.by_role:
-        checked.append(
-            batches
-            | "BucketSourceIds"
-            >> beam.ParDo(SortBuffered(source_ids_by_bucket)).with_output_types(types)  # (("", bucket), refs)
-            | "GroupSourceIds" >> beam.GroupByKey()  # (("", bucket), [refs])
-            | "CheckSourceIds" >> beam.FlatMap(check_source_ids).with_output_types(int)  # int
-        )
-    return grouped | "NamePlannedShards" >> beam.Map(
-        name_planned_shard,
-        beam.pvalue.AsSingleton(forecast),
-        *map(beam.pvalue.AsIter, checked),  # all keys and ids are checked before anything is written
-    ).with_output_types(PlannedShard)  # PlannedShard
 
 
 def given_options(beam_options: Any) -> list[str] | None:

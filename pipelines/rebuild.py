@@ -37,8 +37,6 @@ from shardwright.pipelines.places import (
 )
 from shardwright.pipelines.prepare import (
     as_beam_options,
-    build_forecast,
-    build_planned_shards,
     check_reachable,
     fetch_result,
     given_options,
@@ -99,6 +97,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     from shardwright.core.rebuild.begin import PreviousState, begin
     from shardwright.core.rebuild.compare import reusable_builds
     from shardwright.core.shards.reuse import ReusableBuilds
+    from shardwright.transforms.plan import PlanDataset, PlanShards
     from shardwright.transforms.rebuild import (
         CommitVersion,
         CompareWithPrevious,
@@ -107,7 +106,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     )
     from shardwright.transforms.write_shards import WritePlannedShards
 
-    settings, one = task.settings, beam.pvalue.AsSingleton
+    settings = task.settings
 
     def carry(previous: PreviousState) -> Plan | None:
         if previous.dataset is None:
@@ -124,33 +123,34 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
         | "BeginRebuild" >> beam.Map(lambda _: begin(task)).with_output_types(PreviousState)
     )  # PreviousState
     carried = previous | "CarryPlan" >> beam.Map(carry)  # Plan or None
-    batches, forecast, digests = build_forecast(previous, request, Spool(task.directory), one(carried))
-    planned = build_planned_shards(batches, forecast, request)  # PlannedShard
+    batches, forecast, digests = previous | "PlanDataset" >> PlanDataset(
+        request, Spool(task.directory), carried
+    )  # EncodedRefs; Forecast; ListingDigest
+    planned = batches | "PlanShards" >> PlanShards(request, forecast)  # PlannedShard
     decision = planned | "CompareWithPrevious" >> CompareWithPrevious(
-        task, one(forecast), previous, digests
+        task, forecast, previous, digests
     )  # Decision
     reusable = decision | "FindReusableBuilds" >> beam.Map(
-        lambda decision, previous: reusable_builds(task, previous, decision), one(previous)
+        lambda decision, previous: reusable_builds(task, previous, decision),
+        beam.pvalue.AsSingleton(previous),
     ).with_output_types(ReusableBuilds)  # ReusableBuilds
     results = (
         planned
         | "WhereChanged"
         >> beam.FlatMap(
-            lambda planned, decision: [planned] if decision.build else [], one(decision)
+            lambda planned, decision: [planned] if decision.build else [], beam.pvalue.AsSingleton(decision)
         ).with_output_types(PlannedShard)  # PlannedShard
         | "WritePlannedShards"
         >> WritePlannedShards(
-            task.directory, settings, task.versions, one(forecast), reusable=one(reusable), hold=task.hold
+            task.directory, settings, task.versions, forecast, reusable=reusable, hold=task.hold
         )
     )  # ShardResult
-    verified = results | "VerifyVersion" >> VerifyVersion(task, forecast, one(previous))
+    verified = results | "VerifyVersion" >> VerifyVersion(task, forecast, previous)
     # ShardCheck; FindingSummary; Statistics
     committed = results | "CommitVersion" >> CommitVersion(
-        task, one(previous), decision, one(forecast), verified.checks
+        task, previous, decision, forecast, verified.checks
     )  # outcome or None
-    return committed | "PublishVersion" >> PublishVersion(
-        task, one(previous), one(decision), verified
-    )  # outcome
+    return committed | "PublishVersion" >> PublishVersion(task, previous, decision, verified)  # outcome
 
 
 def rebuild(

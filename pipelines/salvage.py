@@ -163,8 +163,8 @@ def salvage(
     beam_options = as_beam_options(beam_options)
     if description_of(beam_options):
         raise UsageError(
-            "salvage looks at its output before it runs, so it describes no job for later; leave out --dry_run, "
-            "--template_location and --output_executable_path."
+            "salvage looks at its output before it runs, so it describes no job for later; leave out "
+            "--dry_run, --template_location and --output_executable_path."
         )
     if not output:
         raise UsageError("--output is missing; name an empty directory for what is saved.")

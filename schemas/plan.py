@@ -215,13 +215,13 @@ class Forecast:
 
     plan: Plan
     candidates: Mapping[str, int]
-    listed: Mapping[str, int]
-    filtered: Mapping[str, int]
-    deduplicated: int
-    source_bytes: int
-    class_counts: Mapping[str, int]
-    sampled: int
-    sample_faults: Mapping[str, int]
+    listed: Mapping[str, int] = field(default_factory=dict)
+    filtered: Mapping[str, int] = field(default_factory=dict)
+    deduplicated: int = 0
+    source_bytes: int = 0
+    class_counts: Mapping[str, int] = field(default_factory=dict)
+    sampled: int = 0
+    sample_faults: Mapping[str, int] = field(default_factory=dict)
     limit_cut: tuple[int, str] | None = None
     warnings: tuple[str, ...] = field(default=())
     split_class_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

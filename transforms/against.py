@@ -29,8 +29,7 @@ from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Forecast
 from shardwright.transforms.building_blocks import composite
-from shardwright.transforms.dedupe import chosen_images
-from shardwright.transforms.plan import AssignShards, BatchRefs, ListSources
+from shardwright.transforms.plan import AssignShards, ListImages
 
 _LEFTOVERS = "leftovers"
 
@@ -80,22 +79,19 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
     """
     settings, plan = comparison.settings, comparison.dataset.plan
     buckets = bucket_count(sum(plan.shards.values()))
-    refs, *_ = begin | "ListSources" >> ListSources(
-        comparison.inputs, Context(settings, comparison.spool, comparison.rules)
-    )  # ImageRef, ClassId
-    batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # An image of a class that --class_names did not list cannot have copies. A class may also be missing
     # because all of its images were copies, but then no image was quarantined for its class.
     bad = comparison.dataset.ledger.get("reasons", {}).get(Outcome.QUARANTINED, {})
     listed = settings.record_layout.needs is Needs.LABEL and QuarantineReason.UNKNOWN_LABEL in bad
     fatal = plan.labels if listed else ()
-    batches = chosen_images(batches, settings, comparison.rules.keys, fatal)  # EncodedRefs
-    forecast = begin | "CarriedPlan" >> beam.Create(
-        [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
-    )  # Forecast
+    batches, *_ = begin | "ListImages" >> ListImages(
+        comparison.inputs, Context(settings, comparison.spool, comparison.rules), fatal
+    )  # EncodedRefs; ClassId; RuleMatches; ListingDigest
+    carried = Forecast(plan, comparison.images)
+    forecast = begin | "CarriedPlan" >> beam.Create([carried], reshuffle=False)  # Forecast
     compared = (
         batches
-        | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
+        | "AssignShards" >> AssignShards(settings, forecast)  # ((split, shard), [EncodedRefs])
         | "CompareShard" >> beam.FlatMap(_compare_shard, comparison).with_outputs(_LEFTOVERS, main="findings")
     )  # FindingSummary, ((what, bucket), leftovers)
     by_key = (

@@ -74,6 +74,27 @@ def in_global_window(value: object) -> WindowedValue | beam.pvalue.TaggedOutput:
     return WindowedValue(value, window.max_timestamp(), (window,))
 
 
+@composite
+def CallOnce(begin: beam.pvalue.PBegin, function: Callable[..., Any], *arguments: Any) -> beam.PCollection:
+    """Calls a function once. `pipeline -> PCollection of its result`.
+
+    Args:
+      begin: The pipeline.
+      function: The function.
+      *arguments: Its arguments: values and side inputs. A step that has only side inputs needs an element to
+        run at all.
+    """
+
+    def call(_: bytes, *values: Any) -> Any:
+        return function(*values)
+
+    return (
+        begin
+        | "Once" >> beam.Impulse()  # bytes
+        | "Call" >> beam.Map(call, *arguments)  # what the function returns
+    )
+
+
 class InThreads(beam.DoFn):
     """Works on several elements at once, in threads of its own, and yields the outputs in order.
 

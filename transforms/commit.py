@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any
 
 import apache_beam as beam
 
@@ -21,11 +21,15 @@ from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.statistics import Statistics
-from shardwright.transforms.building_blocks import added_findings, added_statistics, composite
+from shardwright.transforms.building_blocks import (
+    CallOnce,
+    added_findings,
+    added_statistics,
+    composite,
+)
 from shardwright.transforms.runner_features import report_sink
 from shardwright.transforms.validate import Validated
 
-_HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
 #: Number of results that are made small together.
 _TOGETHER = 256
 
@@ -42,12 +46,13 @@ def BeginConversion(begin: beam.PCollection, job: ConversionSpec) -> beam.PColle
     """
     if not job.described:
         take = beam.Map(lambda _: begin_conversion(job.hold, job))
-        return begin | "Take" >> take.with_output_types(_HOLD)  # HeldLease or None
+        return begin | "Take" >> take.with_output_types(HeldLease | None)  # HeldLease or None
     return (
         begin
-        | "NameHolder" >> beam.Map(lambda _: own_holder(job.hold)).with_output_types(_HOLD)  # HeldLease or None
+        | "NameHolder"
+        >> beam.Map(lambda _: own_holder(job.hold)).with_output_types(HeldLease | None)  # HeldLease or None
         | "KeepHolder" >> beam.Reshuffle()  # HeldLease or None; the same when a step is run again
-        | "Take" >> beam.Map(begin_conversion, job).with_output_types(_HOLD)
+        | "Take" >> beam.Map(begin_conversion, job).with_output_types(HeldLease | None)
     )  # HeldLease or None
 
 
@@ -56,7 +61,7 @@ def RemoveCommit(
     hold: beam.PCollection,
     job: ConversionSpec,
     planned: beam.PCollection,
-    forecast: beam.pvalue.AsSingleton,
+    forecast: beam.PCollection,
 ) -> beam.PCollection:
     """Removes an old `dataset.json` if any shard changes. `PCollection[HeldLease or None] -> the same`.
 
@@ -66,33 +71,34 @@ def RemoveCommit(
       hold: The lease.
       job: What to create, and where.
       planned: PCollection of all PlannedShards.
-      forecast: Side input of the one Forecast.
+      forecast: PCollection of the one Forecast.
     """
     changed = planned | "FindChanged" >> beam.Map(
         lambda planned, forecast: is_changed(
             job.directory, plan_shard(planned, forecast, job.settings, job.versions)
         ),
-        forecast,
+        beam.pvalue.AsSingleton(forecast),
     ).with_output_types(bool)  # bool
     return hold | "RemoveDatasetJson" >> beam.Map(
         lambda hold, changed: remove_commit(hold, any(changed), job), beam.pvalue.AsIter(changed)
-    ).with_output_types(_HOLD)  # HeldLease or None
+    ).with_output_types(HeldLease | None)  # HeldLease or None
 
 
-def condensed(results: beam.PCollection) -> beam.pvalue.AsIter:
-    """Returns a side input of the results of all shards, which `condense` makes small again.
+@composite
+def CondenseResults(results: beam.PCollection) -> beam.PCollection:
+    """Makes the results of shards small. `PCollection[ShardResult] -> PCollection[ShardResult]`.
 
-    A pipeline element may have up to 2 GB, so results are made small before they are read together.
+    One step reads the results of all shards together, and condenses them again. A pipeline element may have
+    up to 2 GB.
 
     Args:
-      results: PCollection of ShardResult.
+      results: The results of all shards.
     """
-    return beam.pvalue.AsIter(
+    return (
         results
-        | "BatchResults"
-        >> beam.BatchElements(_TOGETHER, _TOGETHER, clock=time.monotonic)  # list of ShardResult
-        | "CondenseResults" >> beam.FlatMap(condense).with_output_types(ShardResult)
-    )  # ShardResult
+        | "BatchResults" >> beam.BatchElements(_TOGETHER, _TOGETHER, clock=time.monotonic)  # [ShardResult]
+        | "Condense" >> beam.FlatMap(condense).with_output_types(ShardResult)  # ShardResult
+    )
 
 
 @composite
@@ -101,7 +107,7 @@ def CommitDataset(
     job: ConversionSpec,
     forecast: beam.PCollection,
     verified: Validated,
-    hold: beam.pvalue.AsSingleton,
+    hold: beam.PCollection,
 ) -> beam.PCollection:
     """Commits a dataset. `PCollection[ShardResult] -> PCollection[outcome]`.
 
@@ -110,27 +116,22 @@ def CommitDataset(
       job: The conversion.
       forecast: PCollection of the one Forecast.
       verified: Results of checking the shards.
-      hold: Side input of the lease.
+      hold: PCollection of the lease, or of None.
     """
-    return (
-        results.pipeline
-        | "Once" >> beam.Impulse()  # bytes
-        | "Commit"
-        >> beam.Map(
-            _commit,
-            job,
-            condensed(results),
-            beam.pvalue.AsSingleton(forecast),
-            beam.pvalue.AsList(verified.checks) if verified.checks is not None else [],
-            beam.pvalue.AsIter(verified.findings),
-            added_statistics(verified.statistics),
-            hold,
-        )
+    condensed = results | "CondenseResults" >> CondenseResults()  # ShardResult
+    return results.pipeline | "Commit" >> CallOnce(
+        _commit,
+        job,
+        beam.pvalue.AsIter(condensed),
+        beam.pvalue.AsSingleton(forecast),
+        beam.pvalue.AsList(verified.checks) if verified.checks is not None else [],
+        beam.pvalue.AsIter(verified.findings),
+        added_statistics(verified.statistics),
+        beam.pvalue.AsSingleton(hold),
     )  # outcome
 
 
 def _commit(
-    _: bytes,
     job: ConversionSpec,
     results: Iterable[ShardResult],
     forecast: Forecast,

@@ -21,11 +21,9 @@ import apache_beam as beam
 from shardwright.core.dedupe import first_of_equal, hash_sources, keys_of, mark_copies
 from shardwright.core.plan.assign import limit_order
 from shardwright.schemas.codes import FilterReason
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.transforms.building_blocks import composite
-from shardwright.transforms.dedupe_near import DedupeNear
 
 
 @composite
@@ -99,28 +97,3 @@ def LimitPerClass(batches: beam.PCollection, limit: int, seed: int) -> beam.PCol
     return batches | "FilterBeyond" >> beam.Map(filter_beyond, beam.pvalue.AsDict(highest)).with_output_types(
         EncodedRefs
     )  # EncodedRefs
-
-
-def chosen_images(
-    batches: beam.PCollection, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str]
-) -> beam.PCollection:
-    """Adds the steps with which the settings leave out images that were listed: copies, then large classes.
-
-    Args:
-      batches: PCollection of EncodedRefs.
-      settings: Checked settings.
-      keys: Rules of `--include` and `--exclude`.
-      class_names: Class names that are allowed. Empty to allow any.
-
-    Returns:
-      A PCollection of EncodedRefs.
-    """
-    if settings.dedupe == "exact":
-        exact = DedupeExact(settings.max_source_bytes, keys, class_names)
-        batches = batches | "DedupeExact" >> exact  # EncodedRefs
-    elif settings.dedupe == "near":
-        batches = batches | "DedupeNear" >> DedupeNear(settings, keys, class_names)  # EncodedRefs
-    if settings.max_per_class:
-        limit = LimitPerClass(settings.max_per_class, settings.seed)
-        batches = batches | "LimitPerClass" >> limit  # EncodedRefs
-    return batches

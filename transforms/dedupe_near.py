@@ -29,7 +29,7 @@ from shardwright.core.validation.shard import ShardTotals
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.building_blocks import composite
+from shardwright.transforms.building_blocks import CallOnce, composite
 from shardwright.transforms.validate import GroupPicturesThatShare
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
@@ -73,11 +73,7 @@ def DedupeNear(
         | "GroupPictures" >> GroupPicturesThatShare(ShardTotals(_BUCKETS))  # ((band, bucket), [rows])
         | "LinkSimilar" >> beam.FlatMap(link_similar)  # [(copy, better one)]
     )
-    copies = (
-        batches.pipeline
-        | "Once" >> beam.Impulse()  # bytes
-        | "JoinGroups"
-        >> beam.Map(lambda _, links: copies_of(links), beam.pvalue.AsIter(links))  # {copy: kept}
-    )
+    copies = batches.pipeline | "JoinGroups" >> CallOnce(copies_of, beam.pvalue.AsIter(links))
+    # {copy: kept}
     mark = beam.Map(mark_similar, beam.pvalue.AsSingleton(copies)).with_output_types(EncodedRefs)
     return batches | "MarkCopies" >> mark  # EncodedRefs

@@ -20,7 +20,7 @@ from shardwright.core.diff import (
     unpack_bucket,
 )
 from shardwright.schemas.drift import MAX_PAIRS, Changes
-from shardwright.transforms.building_blocks import composite, merge_all
+from shardwright.transforms.building_blocks import CallOnce, composite, merge_all
 
 #: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]
@@ -65,7 +65,7 @@ def _settled(changes: Changes) -> Iterator[Any]:
     yield changes
 
 
-def _with_relabels(_: bytes, total: Changes, relabels: Iterable[Relabel]) -> Changes:
+def _with_relabels(total: Changes, relabels: Iterable[Relabel]) -> Changes:
     """Returns the changes with the most frequent class pairs, and the number of pairs."""
     most = heapq.nsmallest(MAX_PAIRS, relabels, key=lambda relabel: (-relabel[1], relabel[0]))
     return dataclasses.replace(total, relabels=Counter(dict(most)), pairs=sum(1 for _ in relabels))
@@ -114,9 +114,6 @@ def CompareDatasets(pairs: beam.PCollection, lost_is_empty: bool = False) -> bea
         | "AllChanges" >> beam.Flatten()  # Changes
         | "SumChanges" >> beam.CombineGlobally(merge_all(Changes)).as_singleton_view()
     )  # Changes
-    return (
-        pairs.pipeline
-        | "Once" >> beam.Impulse()  # bytes
-        | "WithRelabels"
-        >> beam.Map(_with_relabels, changes, beam.pvalue.AsIter(relabels)).with_output_types(Changes)
-    )  # Changes
+    return pairs.pipeline | "WithRelabels" >> CallOnce(
+        _with_relabels, changes, beam.pvalue.AsIter(relabels)
+    ).with_output_types(Changes)  # Changes

@@ -1,4 +1,7 @@
-"""Beam transforms for the plan: listing, batches, bounds of splits and folds, the forecast, and shards."""
+"""Beam transforms for the plan: listing, batches, bounds of splits and folds, the forecast, and shards.
+
+`PlanDataset` and `PlanShards` are the planning of every command; the others are their steps.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,15 @@ from shardwright.core.plan.assign import (
     Placement,
     PlannedShard,
     ShardId,
+    check_keys,
+    check_source_ids,
     every_shard,
     fill_shards,
     hashes_of_sparse_splits,
+    keys_by_bucket,
     refs_by_shard,
     shares_of,
+    source_ids_by_bucket,
 )
 from shardwright.core.plan.choose_parts import CollectedHashes, carried_bounds, choose_parts
 from shardwright.core.plan.forecast import RefSummary, make_forecast
@@ -29,13 +36,26 @@ from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.listing import ListingDigest, list_part, split_inputs
 from shardwright.core.sources.rules import RuleMatches, unmatched_warnings
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name, whole
+from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Forecast, PartBounds, Plan, ShardPlace
-from shardwright.transforms.building_blocks import SumOfBundle, composite, in_global_window, merge_all
+from shardwright.transforms.building_blocks import (
+    CallOnce,
+    SumOfBundle,
+    composite,
+    in_global_window,
+    merge_all,
+)
+from shardwright.transforms.dedupe import DedupeExact, LimitPerClass
+from shardwright.transforms.dedupe_near import DedupeNear
 from shardwright.transforms.runner_features import has_one_worker, report_source
 
+#: References of one place: of a shard, or of the keys or ids in a bucket.
+_PlacedRefs = tuple[ShardId, EncodedRefs]
 _CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.
@@ -179,7 +199,7 @@ def ForecastDataset(
     request: ConversionRequest,
     class_ids: beam.PCollection,
     matches: beam.PCollection,
-    carried: beam.pvalue.AsSingleton | None = None,
+    carried: beam.PCollection | None = None,
 ) -> beam.PCollection:
     """Counts all references, samples some and plans. `PCollection[EncodedRefs] -> [Forecast]`.
 
@@ -188,10 +208,11 @@ def ForecastDataset(
       request: The checked request.
       class_ids: PCollection of the ids that sources give to class names.
       matches: PCollection of what the rules match in the inputs (RuleMatches).
-      carried: Side input with the plan to carry on, if the job finds it itself. None for the request's plan.
+      carried: PCollection of the one plan to carry on, if the job finds it itself. None for that of the
+        request.
     """
     settings, splits, folds = request.settings, None, None
-    plan = request.carried if carried is None else carried
+    plan = request.carried if carried is None else beam.pvalue.AsSingleton(carried)
     chooses = settings.split_mode != "hash"
     if chooses and len(settings.parsed_splits) > 1:
         choose = ChooseParts(settings, SPLIT, plan)
@@ -201,7 +222,6 @@ def ForecastDataset(
         folds = beam.pvalue.AsSingleton(batches | "ChooseFolds" >> choose)  # PartBounds
 
     def forecast(
-        _: bytes,
         summaries: Iterable[RefSummary],
         class_ids: Iterable[ClassId],
         matches: Iterable[RuleMatches],
@@ -219,20 +239,10 @@ def ForecastDataset(
     summaries = batches | "SummarizeRefs" >> beam.ParDo(summarize, splits).with_output_types(
         RefSummary
     )  # RefSummary of a bundle
-    return (
-        batches.pipeline
-        | "Once" >> beam.Impulse()  # bytes
-        | "MakeForecast"
-        >> beam.Map(
-            forecast,
-            beam.pvalue.AsIter(summaries),
-            beam.pvalue.AsIter(class_ids),
-            beam.pvalue.AsIter(matches),
-            plan,
-            splits,
-            folds,
-        ).with_output_types(Forecast)  # Forecast
-    )
+    sides = map(beam.pvalue.AsIter, (summaries, class_ids, matches))
+    return batches.pipeline | "MakeForecast" >> CallOnce(
+        forecast, *sides, plan, splits, folds
+    ).with_output_types(Forecast)  # Forecast
 
 
 class SortBuffered(beam.DoFn):
@@ -276,7 +286,7 @@ class SortBuffered(beam.DoFn):
 def AssignShards(
     batches: beam.PCollection, settings: ConvertSettings, forecast: beam.PCollection
 ) -> beam.PCollection:
-    """Groups references by shard. `PCollection[EncodedRefs] -> [(ShardId, Iterable[EncodedRefs])]`.
+    """Groups references by shard. `PCollection[EncodedRefs] -> PCollection[((split, shard), [EncodedRefs])]`.
 
     A shard is a range of hashes, so it may be empty if a split has few images for its shards. The images that
     fill it depend on all hashes of the split. So the hashes of such splits are collected first.
@@ -286,7 +296,6 @@ def AssignShards(
       settings: Checked settings.
       forecast: The single Forecast, with the numbers of images and shards in each split.
     """
-    types = tuple[ShardId, EncodedRefs]
     hashes = batches | "HashesOfSparseSplits" >> beam.FlatMap(
         hashes_of_sparse_splits, beam.pvalue.AsSingleton(forecast), settings
     ).with_output_types(tuple[str, bytes])  # (split, hashes)
@@ -295,15 +304,120 @@ def AssignShards(
     ).with_output_types(Forecast)  # Forecast
     planned = batches | "AssignShard" >> beam.ParDo(
         SortBuffered(partial(refs_by_shard, settings)), beam.pvalue.AsSingleton(filled)
-    ).with_output_types(types)  # ((split, shard), EncodedRefs)
+    ).with_output_types(_PlacedRefs)  # ((split, shard), EncodedRefs)
     every = forecast | "NameEveryShard" >> beam.FlatMap(every_shard).with_output_types(
-        types
+        _PlacedRefs
     )  # ((split, shard), EncodedRefs)
     return (
         (planned, every)
         | "WithEmptyShards" >> beam.Flatten()  # ((split, shard), EncodedRefs)
         | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [EncodedRefs])
     )
+
+
+@composite
+def ListImages(
+    begin: beam.pvalue.PBegin | beam.PCollection,
+    inputs: Sequence[Input],
+    context: Context,
+    class_names: Sequence[str],
+) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection]:
+    """Lists the inputs as `ListSources` does, and packs the references.
+
+    `PBegin -> (PCollection[EncodedRefs], PCollection[ClassId], PCollection[RuleMatches],
+    PCollection[ListingDigest])`. Copies of images, and images beyond the limit of a class, are marked as left
+    out, if the settings say so.
+
+    Args:
+      begin: The pipeline, or a PCollection of one element, to list the inputs once that element is ready.
+      inputs: Checked inputs.
+      context: Settings, rules and a directory for spool files.
+      class_names: Class names that are allowed. Empty to allow any.
+    """
+    refs, *others = begin | "ListSources" >> ListSources(inputs, context)
+    # ImageRef; ClassId; RuleMatches; ListingDigest
+    batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
+    settings, keys = context.settings, context.rules.keys
+    if settings.dedupe == "exact":
+        exact = DedupeExact(settings.max_source_bytes, keys, class_names)
+        batches = batches | "DedupeExact" >> exact  # EncodedRefs
+    elif settings.dedupe == "near":
+        batches = batches | "DedupeNear" >> DedupeNear(settings, keys, class_names)  # EncodedRefs
+    if settings.max_per_class:
+        limit = LimitPerClass(settings.max_per_class, settings.seed)
+        batches = batches | "LimitPerClass" >> limit  # EncodedRefs
+    return batches, *others
+
+
+@composite
+def PlanDataset(
+    begin: beam.pvalue.PBegin | beam.PCollection,
+    request: ConversionRequest,
+    spool: Spool,
+    carried: beam.PCollection | None = None,
+) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection]:
+    """Lists the inputs of a conversion and plans its dataset.
+
+    `PBegin -> (PCollection[EncodedRefs], PCollection of the one Forecast, PCollection[ListingDigest])`.
+
+    Args:
+      begin: The pipeline, or a PCollection of one element, to list the inputs once that element is ready.
+      request: The checked request.
+      spool: Place for copies of sources without random access.
+      carried: PCollection of the one plan to carry on, if the job finds it itself. None for that of the
+        request.
+    """
+    settings = request.settings
+    # Otherwise an unknown class is an error of one object, not of the image.
+    class_names = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
+    batches, class_ids, matches, digests = begin | "ListImages" >> ListImages(
+        request.inputs, Context(settings, spool, request.rules), class_names
+    )  # EncodedRefs; ClassId; RuleMatches; ListingDigest
+    forecast = batches | "ForecastDataset" >> ForecastDataset(
+        request, class_ids, matches, carried
+    )  # Forecast
+    return batches, forecast, digests
+
+
+@composite
+def PlanShards(
+    batches: beam.PCollection, request: ConversionRequest, forecast: beam.PCollection
+) -> beam.PCollection:
+    """Assigns references to shards. `PCollection[EncodedRefs] -> PCollection[PlannedShard]`.
+
+    Equal keys and equal ids are refused before any shard is written.
+
+    Args:
+      batches: References of images.
+      request: The checked request.
+      forecast: PCollection of the one Forecast.
+    """
+    grouped = batches | "AssignShards" >> AssignShards(
+        request.settings, forecast
+    )  # ((split, shard), [EncodedRefs])
+    keys = grouped
+    if len(request.inputs) > 1 or not source_by_name(request.inputs[0].source).unique_keys:
+        keys = (
+            batches
+            | "BucketKeys" >> beam.ParDo(SortBuffered(keys_by_bucket)).with_output_types(_PlacedRefs)
+            # (("", bucket), EncodedRefs)
+            | "GroupKeys" >> beam.GroupByKey()  # (("", bucket), [EncodedRefs])
+        )
+    checked = [keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)]  # int
+    if FeatureRole.SOURCE_ID in request.settings.record_layout.by_role:
+        checked.append(
+            batches
+            | "BucketSourceIds"
+            >> beam.ParDo(SortBuffered(source_ids_by_bucket)).with_output_types(_PlacedRefs)
+            # (("", bucket), EncodedRefs)
+            | "GroupSourceIds" >> beam.GroupByKey()  # (("", bucket), [EncodedRefs])
+            | "CheckSourceIds" >> beam.FlatMap(check_source_ids).with_output_types(int)  # int
+        )
+    return grouped | "NamePlannedShards" >> beam.Map(
+        name_planned_shard,
+        beam.pvalue.AsSingleton(forecast),
+        *map(beam.pvalue.AsIter, checked),  # all keys and ids are checked before anything is written
+    ).with_output_types(PlannedShard)  # PlannedShard
 
 
 def name_planned_shard(

@@ -41,17 +41,17 @@ from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.version import check_file, version_path
 from shardwright.transforms.building_blocks import added_findings, added_statistics, composite
-from shardwright.transforms.commit import condensed
+from shardwright.transforms.commit import CondenseResults
 from shardwright.transforms.diff import CompareDatasets
 from shardwright.transforms.runner_features import report_sink
-from shardwright.transforms.validate import Validated, verify_results
+from shardwright.transforms.validate import Validated, VerifyShards
 
 
 @composite
 def CompareWithPrevious(
     planned: beam.PCollection,
     task: RebuildTask,
-    forecast: Any,
+    forecast: beam.PCollection,
     previous: beam.PCollection,
     digests: beam.PCollection,
 ) -> beam.PCollection:
@@ -63,7 +63,7 @@ def CompareWithPrevious(
     Args:
       planned: The shards.
       task: The rebuild.
-      forecast: Side input of the forecast.
+      forecast: PCollection of the one Forecast.
       previous: PCollection of the one PreviousState.
       digests: PCollection of the digests of the listing's parts.
     """
@@ -87,8 +87,8 @@ def CompareWithPrevious(
         report_decision(task, previous, decision, seen)
         return decision._replace(input=seen if seen.listing and task.request else None)
 
-    one_previous = beam.pvalue.AsSingleton(previous)
-    step = beam.Map(compare, forecast, one_previous).with_output_types(Compared)
+    one_forecast, one_previous = map(beam.pvalue.AsSingleton, (forecast, previous))
+    step = beam.Map(compare, one_forecast, one_previous).with_output_types(Compared)
     compared = planned | "CompareShard" >> step  # Compared
     scrubbed = (
         previous
@@ -100,7 +100,7 @@ def CompareWithPrevious(
     return previous | "Decide" >> beam.Map(
         decided,
         beam.pvalue.AsList(compared),
-        forecast,
+        one_forecast,
         beam.pvalue.AsList(scrubbed),
         beam.pvalue.AsList(digests),
     ).with_output_types(Decision)  # Decision
@@ -108,7 +108,7 @@ def CompareWithPrevious(
 
 @composite
 def VerifyVersion(
-    results: beam.PCollection, task: RebuildTask, forecast: beam.PCollection, previous: Any
+    results: beam.PCollection, task: RebuildTask, forecast: beam.PCollection, previous: beam.PCollection
 ) -> Validated:
     """Reads the new shards back, and compares all records. `PCollection[ShardResult] -> Validated`.
 
@@ -118,8 +118,8 @@ def VerifyVersion(
     Args:
       results: The shards.
       task: The rebuild.
-      forecast: PCollection of the one forecast.
-      previous: Side input of the PreviousState.
+      forecast: PCollection of the one Forecast.
+      previous: PCollection of the one PreviousState.
     """
     verify = task.settings.verify
     depth = max(CheckDepth.of_verification(verify), CheckDepth.FRAMES)
@@ -147,9 +147,15 @@ def VerifyVersion(
         yield written._replace(previous_checks=tuple(shared))
 
     checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
-    verified = verify_results(
-        results, forecast, task.directory, task.settings, to_check, previous, stores=True, hold=task.hold
-    )
+    verified = results | "VerifyShards" >> VerifyShards(
+        forecast,
+        task.directory,
+        task.settings,
+        to_check,
+        beam.pvalue.AsSingleton(previous),
+        stores=True,
+        hold=task.hold,
+    )  # ShardCheck; FindingSummary; Statistics
     if verified.checks is not None:
         checks = (checks, verified.checks) | "AllChecks" >> beam.Flatten()  # ShardCheck
     return verified._replace(checks=checks)
@@ -159,9 +165,9 @@ def VerifyVersion(
 def CommitVersion(
     results: beam.PCollection,
     task: RebuildTask,
-    previous: Any,
+    previous: beam.PCollection,
     decision: beam.PCollection,
-    forecast: Any,
+    forecast: beam.PCollection,
     checks: beam.PCollection,
 ) -> beam.PCollection:
     """Commits the shards as a dataset. `PCollection[ShardResult] -> PCollection[outcome or None]`.
@@ -169,9 +175,9 @@ def CommitVersion(
     Args:
       results: The shards.
       task: The rebuild.
-      previous: Side input of the PreviousState.
+      previous: PCollection of the one PreviousState.
       decision: PCollection of the one Decision.
-      forecast: Side input of the forecast.
+      forecast: PCollection of the one Forecast.
       checks: PCollection of ShardCheck.
     """
 
@@ -184,8 +190,13 @@ def CommitVersion(
     ) -> dict[str, Any] | None:
         return commit_version(task, previous, decision, forecast, condense(results), list(checks))
 
+    condensed = results | "CondenseResults" >> CondenseResults()  # ShardResult
     return decision | "Commit" >> beam.Map(
-        committed, condensed(results), forecast, beam.pvalue.AsList(checks), previous
+        committed,
+        beam.pvalue.AsIter(condensed),
+        beam.pvalue.AsSingleton(forecast),
+        beam.pvalue.AsList(checks),
+        beam.pvalue.AsSingleton(previous),
     )  # outcome or None
 
 
@@ -193,8 +204,8 @@ def CommitVersion(
 def PublishVersion(
     committed: beam.PCollection,
     task: RebuildTask,
-    previous: Any,
-    decision: beam.pvalue.AsSingleton,
+    previous: beam.PCollection,
+    decision: beam.PCollection,
     verified: Validated,
 ) -> beam.PCollection:
     """Compares a new version with the latest one, applies the gates, switches the pointer, and cleans up.
@@ -204,8 +215,8 @@ def PublishVersion(
     Args:
       committed: The outcome of the commit.
       task: The rebuild.
-      previous: Side input of the PreviousState.
-      decision: Side input of the Decision.
+      previous: PCollection of the one PreviousState.
+      decision: PCollection of the one Decision.
       verified: Results of checking the version's shards.
     """
 
@@ -227,15 +238,16 @@ def PublishVersion(
             report_sink(task.output)
         return finish(task, previous, decision, record)
 
+    one_previous = beam.pvalue.AsSingleton(previous)
     changes = (
         committed
-        | "ListLedgers" >> beam.FlatMap(ledgers, previous).with_output_types(LedgerPair)  # LedgerPair
+        | "ListLedgers" >> beam.FlatMap(ledgers, one_previous).with_output_types(LedgerPair)  # LedgerPair
         | "CompareDatasets" >> CompareDatasets(lost_is_empty=True)  # Changes
     )
     return committed | "Publish" >> beam.Map(
         published,
-        previous,
-        decision,
+        one_previous,
+        beam.pvalue.AsSingleton(decision),
         beam.pvalue.AsList(verified.checks),
         beam.pvalue.AsIter(verified.findings),
         added_statistics(verified.statistics),

@@ -14,8 +14,8 @@ from shardwright.core.salvage.shard import SalvageTask, SavedShard, save_shard
 from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.ledger import ShardResult
-from shardwright.transforms.building_blocks import composite
-from shardwright.transforms.commit import condensed
+from shardwright.transforms.building_blocks import CallOnce, composite
+from shardwright.transforms.commit import CondenseResults
 
 _RESULTS = "results"
 
@@ -46,7 +46,7 @@ def SalvageDataset(
       dataset: Contents of `dataset.json`. None for foreign files.
     """
 
-    def commit(_: bytes, saved: Iterable[SavedShard], results: Iterable[ShardResult]) -> dict[str, Any]:
+    def commit(saved: Iterable[SavedShard], results: Iterable[ShardResult]) -> dict[str, Any]:
         return commit_salvage(job, dataset, saved, condense(results))
 
     saved = (
@@ -57,8 +57,7 @@ def SalvageDataset(
         .with_output_types(SavedShard)
         .with_outputs(_RESULTS, main="saved")
     )  # SavedShard, ShardResult
-    return (
-        tasks.pipeline
-        | "Once" >> beam.Impulse()  # bytes
-        | "Commit" >> beam.Map(commit, beam.pvalue.AsIter(saved.saved), condensed(saved[_RESULTS]))
+    results = saved[_RESULTS] | "CondenseResults" >> CondenseResults()  # ShardResult
+    return tasks.pipeline | "Commit" >> CallOnce(
+        commit, beam.pvalue.AsIter(saved.saved), beam.pvalue.AsIter(results)
     )  # outcome

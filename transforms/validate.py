@@ -129,36 +129,37 @@ def _outputs_of(
 
 
 @composite
-def GroupPicturesThatShare(seen: tuple[beam.PCollection, beam.PCollection], totals: Any) -> beam.PCollection:
+def GroupPicturesThatShare(
+    seen: tuple[beam.PCollection, beam.PCollection], buckets: int | beam.pvalue.AsSingleton
+) -> beam.PCollection:
     """Brings images together that share a value: `two PCollections -> PCollection[((what, bucket), [rows])]`.
 
     Args:
       seen: PCollections of (bucket, values that others may share) and (bucket, images).
-      totals: ShardTotals, or a side input of them, whose `buckets` were used.
+      buckets: Number of buckets, or a side input of it.
     """
     fingerprints, places = seen
     shared = (
         fingerprints
         | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
-        | "FindShared"
-        >> beam.FlatMap(
-            lambda item, totals: duplicate_candidates(item, totals.buckets), totals
-        ).with_output_types(tuple[int, bytes])
+        | "FindShared" >> beam.FlatMap(duplicate_candidates, buckets).with_output_types(tuple[int, bytes])
     )  # (bucket, shared)
     return (
         {"pictures": places, "shared": shared}
         | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
         | "PicturesThatShare"
         >> beam.FlatMap(
-            lambda met, totals: pictures_that_share(met[1]["pictures"], met[1]["shared"], totals.buckets),
-            totals,
+            lambda met, buckets: pictures_that_share(met[1]["pictures"], met[1]["shared"], buckets),
+            buckets,
         ).with_output_types(tuple[Bucket, bytes])  # ((what, bucket), rows)
         | "GroupByValue" >> beam.GroupByKey()  # ((what, bucket), [rows])
     )
 
 
 @composite
-def CompareImages(seen: tuple[beam.PCollection, ...], schema: Any, totals: Any) -> beam.PCollection:
+def CompareImages(
+    seen: tuple[beam.PCollection, ...], schema: beam.PCollection, buckets: beam.PCollection
+) -> beam.PCollection:
     """Compares images with each other: `four PCollections -> PCollection[FindingSummary]`.
 
     Finds duplicates, outliers, and unbalanced classes.
@@ -166,17 +167,16 @@ def CompareImages(seen: tuple[beam.PCollection, ...], schema: Any, totals: Any) 
     Args:
       seen: PCollections of (bucket, values that others may share), (bucket, images), ShardSizes and
         ClassCounts.
-      schema: Side input of the record schema.
-      totals: Side input of the ShardTotals of the validation.
+      schema: PCollection of the one record schema.
+      buckets: PCollection of the one number of buckets.
     """
+    buckets = beam.pvalue.AsSingleton(buckets)
     fingerprints, places, all_sizes, classes = seen
     duplicates = (
         (fingerprints, places)
-        | "GroupPictures" >> GroupPicturesThatShare(totals)  # ((what, bucket), [rows])
+        | "GroupPictures" >> GroupPicturesThatShare(buckets)  # ((what, bucket), [rows])
         | "LinkPictures"
-        >> beam.FlatMap(lambda item, totals: link_pictures(item, totals.buckets), totals).with_output_types(
-            tuple[int, bytes]
-        )  # (bucket, links)
+        >> beam.FlatMap(link_pictures, buckets).with_output_types(tuple[int, bytes])  # (bucket, links)
         | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
         | "NameDuplicates" >> beam.Map(_summing(name_duplicates))
     )  # FindingSummary
@@ -190,7 +190,10 @@ def CompareImages(seen: tuple[beam.PCollection, ...], schema: Any, totals: Any) 
         classes
         | "CountClasses" >> beam.CombineGlobally(added_counts)  # ClassCounts
         | "CheckBalance"
-        >> beam.Map(_summing(lambda counts, schema: check_balance(counts, schema.classes)), schema)
+        >> beam.Map(
+            _summing(lambda counts, schema: check_balance(counts, schema.classes)),
+            beam.pvalue.AsSingleton(schema),
+        )
     )  # FindingSummary
     return (duplicates, outliers, balance) | "FindingsOfImages" >> beam.Flatten()  # FindingSummary
 
@@ -218,20 +221,21 @@ def ValidateShards(
       summaries: Whether the checks contain the summaries of the ledgers. A summary takes 6 kB, and more with
         many classes, and one step holds all checks.
     """
-    one_schema = beam.pvalue.AsSingleton(schema)
-    totals: Any = None
+    totals = None
     if depth > CheckDepth.FRAMES:
         totals = (
             tasks
             | "CountShard" >> beam.Map(_totals_of).with_output_types(ShardTotals)  # ShardTotals
-            | "CountShards" >> beam.CombineGlobally(merge_all(ShardTotals)).as_singleton_view()
-        )  # ShardTotals
+            | "CountShards" >> beam.CombineGlobally(merge_all(ShardTotals))  # ShardTotals
+        )
         tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
-    check = beam.ParDo(_CheckShard(depth, stores, hold, summaries), one_schema, totals).with_output_types(
-        ShardCheck
-    )
-    checked = tasks | "CheckShard" >> check.with_outputs(*_TAGS, main="checks")
-    # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
+    checked = tasks | "CheckShard" >> beam.ParDo(
+        _CheckShard(depth, stores, hold, summaries),
+        beam.pvalue.AsSingleton(schema),
+        None if totals is None else beam.pvalue.AsSingleton(totals),
+    ).with_output_types(ShardCheck).with_outputs(*_TAGS, main="checks")
+    # ShardCheck; FindingSummary; ((what, bucket), rows); Statistics; (bucket, fingerprints);
+    # (bucket, pictures); ShardSizes; ClassCounts
     findings = [checked[_FINDINGS]]
     if depth >= CheckDepth.FAST:
         findings.append(
@@ -241,7 +245,8 @@ def ValidateShards(
         )  # FindingSummary
     if depth >= CheckDepth.QUALITY:
         seen = tuple(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES))
-        findings.append(seen | "CompareImages" >> CompareImages(one_schema, totals))  # FindingSummary
+        buckets = totals | "NumberOfBuckets" >> beam.Map(lambda totals: totals.buckets)  # int
+        findings.append(seen | "CompareImages" >> CompareImages(schema, buckets))  # FindingSummary
     together = findings | "FindingsOfRecords" >> beam.Flatten().with_output_types(
         FindingSummary
     )  # FindingSummary
@@ -251,7 +256,7 @@ def ValidateShards(
 
 @composite
 def CompareLedgers(
-    results: beam.PCollection, directory: str, forecast: Any
+    results: beam.PCollection, directory: str, forecast: beam.PCollection
 ) -> tuple[beam.PCollection, beam.PCollection]:
     """Compares the sources of all records. `PCollection[ShardResult] -> two of FindingSummary`.
 
@@ -262,9 +267,11 @@ def CompareLedgers(
     Args:
       results: The shards.
       directory: Directory that contains the shards.
-      forecast: Side input of the one Forecast.
+      forecast: PCollection of the one Forecast.
     """
-    read = beam.FlatMap(_read_ledger, forecast, directory).with_output_types(FindingSummary)
+    read = beam.FlatMap(_read_ledger, beam.pvalue.AsSingleton(forecast), directory).with_output_types(
+        FindingSummary
+    )
     rows = results | "ReadLedger" >> read.with_outputs(_ROWS, main="damaged")
     # FindingSummary, ((what, bucket), rows)
     equal = (
@@ -300,7 +307,8 @@ def _read_ledger(result: ShardResult, forecast: Forecast, directory: str) -> Ite
         yield from (beam.pvalue.TaggedOutput(_ROWS, bucket) for bucket in packed)
 
 
-def verify_results(
+@composite
+def VerifyShards(
     results: beam.PCollection,
     forecast: beam.PCollection,
     directory: str,
@@ -310,10 +318,10 @@ def verify_results(
     stores: bool = False,
     hold: HeldLease | None = None,
 ) -> Validated:
-    """Adds the steps that read written shards back, as `--verify` says.
+    """Reads written shards back, as `--verify` says. `PCollection[ShardResult] -> Validated`.
 
     Args:
-      results: PCollection of ShardResult.
+      results: The shards.
       forecast: PCollection of the one Forecast.
       directory: Directory of the shards.
       settings: Checked settings.
@@ -332,11 +340,12 @@ def verify_results(
         tasks = results | "NameShardTasks" >> beam.FlatMap(tasks_of, *sides).with_output_types(
             ShardTask
         )  # ShardTask
-        checks, summaries, statistics = tasks | "VerifyShards" >> ValidateShards(schema, depth, stores, hold)
-        # ShardCheck, FindingSummary, Statistics
+        checks, summaries, statistics = tasks | "ValidateShards" >> ValidateShards(
+            schema, depth, stores, hold
+        )  # ShardCheck; FindingSummary; Statistics
         findings.append(summaries)
     if depth <= CheckDepth.FRAMES:  # a deeper check compares the records
-        compare = CompareLedgers(directory, beam.pvalue.AsSingleton(forecast))
+        compare = CompareLedgers(directory, forecast)
         findings += results | "CompareLedgers" >> compare  # FindingSummary
     together = findings | "AllFindings" >> beam.Flatten().with_output_types(FindingSummary)  # FindingSummary
     return Validated(checks, together, statistics)

@@ -48,10 +48,10 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
       directory: Dataset directory.
       settings: Checked settings.
       versions: Versions of the software that determines bytes.
-      forecast: Side input with the labels of the plan.
+      forecast: PCollection of the one Forecast.
       resume: Whether to reuse shards whose ledger matches the plan and whose bytes match the ledger.
-      reusable: Side input with one `ReusableBuilds`; None if there are no earlier builds.
-      hold: Lease that must be held for each write, or a side input of it; None if there is none.
+      reusable: PCollection of the one ReusableBuilds. None if there are no earlier builds.
+      hold: Lease that must be held for each write, or a PCollection of it. None if there is none.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         directory: str,
         settings: ConvertSettings,
         versions: Mapping[str, str],
-        forecast: beam.pvalue.AsSingleton,
+        forecast: beam.PCollection,
         resume: bool = False,
-        reusable: beam.pvalue.AsSingleton | None = None,
-        hold: HeldLease | beam.pvalue.AsSingleton | None = None,
+        reusable: beam.PCollection | None = None,
+        hold: HeldLease | beam.PCollection | None = None,
     ) -> None:
         super().__init__(
             file_path_prefix=directory,
@@ -71,7 +71,11 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
             compression_type=_COMPRESSION_TYPES[settings.compression],
         )
         self._write = _WriteShard(ShardWriter(directory, settings, self._sink, resume), dict(versions))
-        self._side_inputs = (forecast, reusable or ReusableBuilds(), hold)
+        self._side_inputs = (
+            beam.pvalue.AsSingleton(forecast),
+            ReusableBuilds() if reusable is None else beam.pvalue.AsSingleton(reusable),
+            beam.pvalue.AsSingleton(hold) if isinstance(hold, beam.PCollection) else hold,
+        )
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""

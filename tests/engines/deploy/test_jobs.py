@@ -408,7 +408,7 @@ def test_the_writer_waits_for_the_check_of_keys(full_job: Described) -> None:
         for name, other in full_job.steps.items()
         if not other.subtransforms and sides & set(other.outputs.values())
     }
-    assert makers == {"CheckKeys", "ForecastDataset/MakeForecast"}
+    assert makers == {"PlanShards/CheckKeys", "PlanDataset/ForecastDataset/MakeForecast/Call"}
 
 
 @pytest.mark.slow
