@@ -398,4 +398,5 @@ def compare_small(pairs: Iterable[LedgerPair]) -> Changes:
     unmatched = chain.from_iterable(compare_place(pair, changes) for pair in pairs)
     pair_renamed(compare_elsewhere(unmatched, changes), changes)
     changes.settle()
+    changes.pairs = len(changes.relabels)
     return changes

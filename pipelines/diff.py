@@ -195,14 +195,13 @@ def _changes(old: Described, new: Described, beam_options: Any, progress: bool) 
         return Changes(unchanged=new.dataset.all_records)
     if not beam_options and old.dataset.all_records + new.dataset.all_records <= MAX_RECORDS:
         with show_progress(progress):
-            changes = compare_small(list_pairs(old.name, new.name, old.dataset, new.dataset))
-    else:
-        beam_options = as_beam_options(beam_options)
-        check_reachable(beam_options, OLD=old.name, NEW=new.name)
-        changes = run_for_result(
-            lambda pipeline, _: build_diff(pipeline, old.name, new.name), beam_options, progress
-        )
-    return Changes.from_json(changes.as_json())
+            return compare_small(list_pairs(old.name, new.name, old.dataset, new.dataset))
+    beam_options = as_beam_options(beam_options)
+    check_reachable(beam_options, OLD=old.name, NEW=new.name)
+    changes: Changes = run_for_result(
+        lambda pipeline, _: build_diff(pipeline, old.name, new.name), beam_options, progress
+    )
+    return changes
 
 
 def _gates(thresholds: Thresholds | Mapping[str, Any] | str | None) -> JobGates | None:
@@ -321,7 +320,7 @@ def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> No
             ("", "dataset", "fingerprint"),
             [("before", old, drift.fingerprints.old), ("now", new, drift.fingerprints.new)],
         )
-        for table in drift_tables(drift):
+        for table in drift_tables(drift.as_json()):
             rows = [[as_text(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows]
             print_table(out, table.heads, rows, title=f"  {table.title}")
             if table.more:

@@ -98,7 +98,7 @@ def report(
         if previous:
             from shardwright.pipelines.diff import drift_since
 
-            drift = drift_since(previous, target.directory, beam_options, progress)
+            drift = drift_since(previous, target.directory, beam_options, progress).as_json()
         with converters(run.uses_processes("")):
             data = gather(target.directory, drift=drift, page=path)
     page = render(data).encode()

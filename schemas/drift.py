@@ -14,7 +14,7 @@ from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.json_values import from_json, is_finite, to_json
+from shardwright.schemas.json_values import is_finite, to_json
 from shardwright.schemas.plan import settings_json
 from shardwright.schemas.splits import in_split_order, totals_of
 from shardwright.schemas.units import format_size
@@ -107,6 +107,8 @@ class Changes:
         """Returns the changes as a report stores them."""
         self.settle()
         splits = in_split_order({split for _, split in self.counts})
+        # Equally frequent pairs of classes are sorted by name.
+        relabels = sorted(self.relabels.items(), key=lambda item: (-item[1], item[0]))[:MAX_PAIRS]
         return {
             "unchanged": self.unchanged,
             **{kind.value: self.total(kind) for kind in Kind},
@@ -118,7 +120,7 @@ class Changes:
                 "pairs": max(self.pairs, len(self.relabels)),
                 "most_frequent": [
                     {"from": _names(old), "to": _names(new), "images": count}
-                    for (old, new), count in most_frequent(self.relabels)
+                    for (old, new), count in relabels
                 ],
             },
             "listed": {
@@ -132,46 +134,9 @@ class Changes:
             },
         }
 
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Changes:
-        """Reads the result of `as_json`."""
-        return Changes(
-            unchanged=value["unchanged"],
-            counts=Counter(
-                {
-                    (kind, split): count
-                    for split, counts in value["splits"].items()
-                    for kind, count in counts.items()
-                    if count
-                }
-            ),
-            listed={
-                kind: [Change(*(_joined(item[name]) for name in Change._fields)) for item in items]
-                for kind, items in value["listed"].items()
-                if items
-            },
-            moves=Counter({(item["from"], item["to"]): item["images"] for item in value["split_moves"]}),
-            relabels=Counter(
-                {
-                    (_joined(item["from"]), _joined(item["to"])): item["images"]
-                    for item in value["label_changes"]["most_frequent"]
-                }
-            ),
-            pairs=value["label_changes"]["pairs"],
-        )
-
-
-def most_frequent(relabels: Mapping[tuple[str, str], int]) -> list[tuple[tuple[str, str], int]]:
-    """Returns the most frequent pairs of old and new classes; equally frequent ones are sorted by name."""
-    return sorted(relabels.items(), key=lambda item: (-item[1], item[0]))[:MAX_PAIRS]
-
 
 def _names(label: str) -> list[str]:
     return label.split(LABEL_SEPARATOR) if label else []
-
-
-def _joined(value: str | Sequence[str]) -> str:
-    return value if isinstance(value, str) else LABEL_SEPARATOR.join(value)
 
 
 FORMAT_VERSION = 1
@@ -316,29 +281,6 @@ class Drift:
             },
         }
         return {name: to_json(value) for name, value in document.items()}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Drift:
-        """Reads the result of `as_json`.
-
-        Raises:
-          LookupError, TypeError, ValueError or AttributeError: if it is not such a result.
-        """
-        classes = value["classes"]
-        distances = classes["distance"]
-        shifts = {item["name"]: item for item in classes["shifts"]}
-        return from_json(
-            Drift,
-            {
-                **value,
-                "changes": value["images"],
-                "records": value["records"]["splits"],
-                "bytes": value["bytes"]["splits"],
-                "classes": {
-                    **classes, "overall": distances["all"], "splits": distances["splits"], "shifts": shifts
-                },
-            },
-        )  # fmt: skip
 
 
 def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
@@ -529,60 +471,72 @@ class DriftTable(NamedTuple):
     more: int = 0
 
 
-def drift_tables(drift: Drift) -> list[DriftTable]:
-    """Returns the tables that have rows."""
-    changes, classes = drift.changes, drift.classes
-    relabels = most_frequent(changes.relabels)
-    moves = sorted(changes.moves.items(), key=lambda move: (-move[1], move[0]))
+def drift_tables(report: Mapping[str, Any]) -> list[DriftTable]:
+    """Returns the tables that have rows.
+
+    Args:
+      report: The differences as a report stores them (`Drift.as_json`).
+
+    Raises:
+      LookupError, TypeError, ValueError or AttributeError: if the report is damaged.
+    """
+    images, classes = report["images"], report["classes"]
+    relabels, distances = images["label_changes"], classes["distance"]
     before_and_now = ("before", "now")
+    findings = _unequal(report["quality"]).items()
     tables = [
-        *(() if drift.identical else (_sizes(drift), _images(changes))),
+        *(() if report["identical"] else (_sizes(report), _images(images))),
         DriftTable(
             "Images with other classes",
             ("classes before", "classes now", "images"),
-            [(_listed(old) or "none", _listed(new) or "none", count) for (old, new), count in relabels],
-            max(changes.pairs, len(changes.relabels)) - len(relabels),
+            _ways(relabels["most_frequent"]),
+            relabels["pairs"] - len(relabels["most_frequent"]),
         ),
         DriftTable(
             "Images in another split",
             ("split before", "split now", "images"),
-            [(old or "none", new or "none", count) for (old, new), count in moves],
+            _ways(sorted(images["split_moves"], key=lambda move: -move["images"])),
         ),
         DriftTable(
             "Distance of the class distributions, 0 to 1",
             ("split", "Jensen-Shannon", "largest difference of a share", "of class"),
             [
-                (split, f"{far.jensen_shannon:.4f}", f"{far.l_infinity:.4f}", far.name)
-                for split, far in {**classes.splits, "all": classes.overall}.items()
+                (split, f"{far['jensen_shannon']:.4f}", f"{far['l_infinity']:.4f}", far["name"])
+                for split, far in {**distances["splits"], "all": distances["all"]}.items()
             ],
         ),
-        DriftTable("Classes with another share", ("class", *before_and_now), _rows(classes.shifts, "{:.2%}")),
-        DriftTable("New classes", ("class",), [(name,) for name in classes.new]),
-        DriftTable("Vanished classes", ("class",), [(name,) for name in classes.vanished]),
-        DriftTable("Classes with another id", ("class", *before_and_now), _rows(classes.renumbered, "{}")),
+        DriftTable(
+            "Classes with another share",
+            ("class", *before_and_now),
+            _rows({shift["name"]: shift for shift in classes["shifts"]}, "{:.2%}"),
+        ),
+        DriftTable("New classes", ("class",), [(name,) for name in classes["new"]]),
+        DriftTable("Vanished classes", ("class",), [(name,) for name in classes["vanished"]]),
+        DriftTable("Classes with another id", ("class", *before_and_now), _rows(classes["renumbered"], "{}")),
         DriftTable(
             "Images left out",
             ("why", *before_and_now),
             [
-                (f"{outcome}: {reason}", *pair)
-                for outcome, reasons in drift.left_out.items()
+                (f"{outcome}: {reason}", *_both(pair))
+                for outcome, reasons in report["left_out"].items()
                 for reason, pair in _unequal(reasons).items()
             ],
         ),
         DriftTable(
             "Findings per record",
             ("finding", *before_and_now),
-            _rows(dict(sorted(_unequal(drift.quality).items(), key=lambda item: item[1].old - item[1].new)),
-                  "{:.4%}"),
+            _rows(dict(sorted(findings, key=lambda item: item[1]["old"] - item[1]["new"])), "{:.4%}"),
         ),
         DriftTable(
-            "Measured on all images", ("mean", *before_and_now), _rows(_means(drift.statistics), "{:,.6g}")
+            "Measured on all images",
+            ("mean", *before_and_now),
+            _rows(_means(report["statistics"]), "{:,.6g}"),
         ),
         *(
             DriftTable(f"Other {what}", (what, *before_and_now), _rows(pairs, _made))
-            for what, pairs in drift.made.items()
+            for what, pairs in report["made"].items()
         ),
-    ]  # fmt: skip
+    ]
     return [
         table._replace(rows=table.rows[:_MAX_ROWS], more=table.more + max(0, len(table.rows) - _MAX_ROWS))
         for table in tables
@@ -590,14 +544,16 @@ def drift_tables(drift: Drift) -> list[DriftTable]:
     ]
 
 
-def _sizes(drift: Drift) -> DriftTable:
+def _sizes(report: Mapping[str, Any]) -> DriftTable:
     """Returns the records of the splits, and the bytes of their shards."""
     rows: list[tuple[object, ...]] = []
-    sizes = {**drift.bytes, "all": drift.all_bytes}
-    for split, pair in {**drift.records, "all": drift.all_records}.items():
-        growth = f"{(pair.new or 0) / pair.old - 1:+.1%}" if pair.old else ""
-        numbers = ("" if number is None else number for number in pair)
-        rows.append((split, *numbers, growth, *("" if n is None else format_size(n) for n in sizes[split])))
+    sizes = {**report["bytes"]["splits"], "all": report["bytes"]["all"]}
+    for split, pair in {**report["records"]["splits"], "all": report["records"]["all"]}.items():
+        old, new = _both(pair)
+        growth = f"{(new or 0) / old - 1:+.1%}" if old else ""
+        numbers = ("" if number is None else number for number in (old, new))
+        size_texts = ("" if size is None else format_size(size) for size in _both(sizes[split]))
+        rows.append((split, *numbers, growth, *size_texts))
     return DriftTable(
         "Records of each split",
         ("split", "records before", "records now", "change", "bytes before", "bytes now"),
@@ -605,34 +561,38 @@ def _sizes(drift: Drift) -> DriftTable:
     )
 
 
-def _images(changes: Changes) -> DriftTable:
+def _images(images: Mapping[str, Any]) -> DriftTable:
     """Returns how many images changed in each way, in each split, with some of their keys."""
-    splits = in_split_order({split for _, split in changes.counts})
-    rows: list[tuple[object, ...]] = [("unchanged", changes.unchanged, *("" for _ in splits), "")]
+    splits = images["splits"]
+    rows: list[tuple[object, ...]] = [("unchanged", images["unchanged"], *("" for _ in splits), "")]
     for kind, words in _KINDS.items():
-        if total := changes.total(kind):
-            listed = sorted(changes.listed.get(kind, ()))[:_MAX_NAMES]
+        if total := images[kind]:
+            listed = images["listed"][kind][:_MAX_NAMES]
             names = [_change(kind, change) for change in listed] + ["..."] * (0 < len(listed) < total)
-            counts = (changes.in_split(kind, split) for split in splits)
-            rows.append((words, total, *counts, ", ".join(names)))
+            rows.append((words, total, *(counts[kind] for counts in splits.values()), ", ".join(names)))
     return DriftTable("Images", ("images", "all", *splits, "such as"), rows)
 
 
-def _change(kind: Kind, change: Change) -> str:
-    key, old, new = change
+def _change(kind: Kind, change: Mapping[str, Any]) -> str:
+    key, (old, new) = change["key"], _both(change)
     if kind is Kind.RENAMED:
         return f"{old} -> {new}"
     if kind in (Kind.RELABELLED, Kind.MOVED):
-        return f"{key} ({_listed(old) or 'none'} -> {_listed(new) or 'none'})"
+        return f"{key} ({_listed(old)} -> {_listed(new)})"
     why = {Kind.ADDED: old, Kind.REMOVED: new}.get(kind)
     return f"{key} ({why})" if why else key
 
 
-def _listed(label: str) -> str:
-    return label.replace(LABEL_SEPARATOR, ", ")
+def _ways(counts: Sequence[Mapping[str, Any]]) -> list[tuple[object, ...]]:
+    """Returns a row for each way from some classes or a split to others, with the number of images."""
+    return [(_listed(item["from"]), _listed(item["to"]), item["images"]) for item in counts]
 
 
-def _means(statistics: Mapping[str, Pair]) -> Mapping[str, Pair]:
+def _listed(names: str | Sequence[str]) -> str:
+    return (names if isinstance(names, str) else ", ".join(names)) or "none"
+
+
+def _means(statistics: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the means over all pictures that differ, by short names."""
     return {
         name.removeprefix(_TOTAL): pair
@@ -641,16 +601,24 @@ def _means(statistics: Mapping[str, Pair]) -> Mapping[str, Pair]:
     }
 
 
-def _unequal(pairs: Mapping[str, Pair]) -> Mapping[str, Pair]:
+def _both(pair: Mapping[str, Any]) -> tuple[Any, Any]:
+    return pair["old"], pair["new"]
+
+
+def _unequal(pairs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the pairs of two known values that differ."""
-    return {name: pair for name, pair in pairs.items() if None not in pair and pair.old != pair.new}
+    return {
+        name: pair
+        for name, pair in pairs.items()
+        if None not in _both(pair) and pair["old"] != pair["new"]
+    }
 
 
-def _rows(pairs: Mapping[str, Pair], text: str | Callable[[Any], str]) -> list[tuple[object, ...]]:
+def _rows(pairs: Mapping[str, Any], text: str | Callable[[Any], str]) -> list[tuple[object, ...]]:
     """Returns a row for each pair: its name and both values, by a format or a function."""
     as_text = text.format if isinstance(text, str) else text
     return [
-        (name, *("none" if value is None else as_text(value) for value in pair))
+        (name, *("none" if value is None else as_text(value) for value in _both(pair)))
         for name, pair in pairs.items()
     ]
 

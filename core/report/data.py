@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from shardwright.core.report.measures import Measures, PictureSize, SourceSummary
+from shardwright.core.report.measures import Document, Measures, PictureSize, SourceSummary
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.drift import Drift
 from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import SplitsFrom
@@ -150,7 +149,7 @@ class ReportData:
       run: Facts about the conversion.
       annotated: Whether boxes, masks or key points are drawn on the images.
       quarantine: Some of the quarantined images.
-      drift: Differences from the previous dataset. None if there is none.
+      drift: Contents of `diff.json`: the differences from the previous dataset. None if there is none.
       of_version: The `version.json` of a version. None for a dataset without versions.
       list_page: Relative link to the page of all versions. Empty if there is none.
       left_out: One sentence for each part that could not be read.
@@ -170,7 +169,7 @@ class ReportData:
     run: RunFacts = field(default_factory=RunFacts)
     annotated: bool = False
     quarantine: tuple[Quarantined, ...] = ()
-    drift: Drift | None = None
+    drift: Document | None = None
     of_version: VersionRecord | None = None
     list_page: str = ""
     left_out: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ from shardwright.schemas.dataset import (
     STATISTICS_JSON,
     Dataset,
 )
-from shardwright.schemas.drift import Drift, drift_tables
+from shardwright.schemas.drift import drift_tables
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.findings import Finding, ValidationReport
@@ -79,7 +79,7 @@ def gather(
     *,
     validation: ValidationReport | None = None,
     statistics: Document | None = None,
-    drift: Drift | None = None,
+    drift: Document | None = None,
     record: VersionRecord | None = None,
     page: str | None = None,
 ) -> ReportData:
@@ -89,7 +89,8 @@ def gather(
       directory: The dataset directory.
       validation: Contents that `findings.json` will have. None to read it.
       statistics: Contents that `statistics.json` will have. None to read it.
-      drift: Differences from the previous dataset. None to read the `diff.json` of a version.
+      drift: Differences from the previous dataset, as `diff.json` states them. None to read that file of a
+        version.
       record: Contents that `version.json` will have. None to read it, if the directory is a version's.
       page: Path of the page, for its links. None for the usual path in the directory.
 
@@ -123,7 +124,7 @@ def _as_version(
     drift = data.drift
     if drift is None:
         drift = _read_json(directory, DIFF_JSON, _read_drift, left_out)
-        if drift is not None and drift.fingerprints.new != dataset.fingerprint:
+        if drift is not None and drift["fingerprints"]["new"] != dataset.fingerprint:
             left_out.append(f"{DIFF_JSON} is about another build.")
             drift = None
     beside = page is None or page == storage.join(directory, REPORT_HTML)
@@ -139,10 +140,9 @@ def _as_version(
     )
 
 
-def _read_drift(document: Document) -> Drift:
-    drift = Drift.from_json(document)
-    drift_tables(drift)  # reports damage at once
-    return drift
+def _read_drift(document: Document) -> Document:
+    _ = drift_tables(document), document["datasets"]["old"], document["fingerprints"]["new"]  # reports damage
+    return document
 
 
 def place_of(directory: str) -> tuple[str, str]:

@@ -213,7 +213,7 @@ def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any
     drift, previous = None, results.previous
     if previous is not None and results.dataset is not None:
         described = Described(results.name, results.dataset, report, measured)
-        drift = drift_between(previous.described, described, previous.changes)
+        drift = drift_between(previous.described, described, previous.changes).as_json()
     return render(gather(results.directory, validation=report, statistics=measured, drift=drift, page=path))
 
 

@@ -201,6 +201,6 @@ def made_up(
             )
             for i, name in enumerate((*names[:20], "a", "b"))
         ),
-        drift=drift,
+        drift=None if drift is None else drift.as_json(),
         left_out=(f"{longest} cannot be read.",),
     )  # fmt: skip

@@ -30,7 +30,7 @@ from shardwright.core.report.render import code_groups, render, settings_in_effe
 from shardwright.core.report.thumbnails import draw_quarantine, read_quarantine
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.drift import Changes, Drift, Pair
+from shardwright.schemas.drift import Changes, Pair
 from shardwright.schemas.findings import ValidationReport, Violation
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, VersionState
@@ -329,11 +329,11 @@ def record_of(*refusals: Violation, **fields: Any) -> VersionRecord:
                          refusals=refusals)  # fmt: skip
 
 
-def drift_to(fingerprint: str) -> Drift:
+def drift_to(fingerprint: str) -> dict[str, Any]:
     """Returns the content of a version's `diff.json`."""
     changes = Changes(unchanged=1, counts=Counter({("added", "train"): 5_432}))
     builds = {"datasets": Pair(_BEFORE, _VERSION), "fingerprints": Pair("0" * 64, fingerprint)}
-    return drift_of(changes=changes, **builds)
+    return drift_of(changes=changes, **builds).as_json()
 
 
 @pytest.fixture
@@ -349,7 +349,7 @@ def version(sound_dataset: Path, tmp_path: Path) -> Callable[..., Path]:
         if record:
             (directory / "version.json").write_text(record.dumps())
         if drift:
-            (directory / "diff.json").write_text(json.dumps(drift_to(document["fingerprint"]).as_json()))
+            (directory / "diff.json").write_text(json.dumps(drift_to(document["fingerprint"])))
         return directory
 
     return make
@@ -413,7 +413,7 @@ def test_the_link_back_exists_only_if_it_has_a_target(version: Callable[..., Pat
 def test_a_dataset_that_is_not_a_version_has_a_normal_report(sound_dataset: Path, tmp_path: Path) -> None:
     copied = tmp_path / _VERSION  # named like a version, but not below versions/
     shutil.copytree(sound_dataset, copied)
-    (copied / "diff.json").write_text(json.dumps(drift_to("x").as_json()))
+    (copied / "diff.json").write_text(json.dumps(drift_to("x")))
     data = gather(str(copied))
     assert data.of_version is None and data.drift is None
     assert "index.html" not in render(data)
@@ -432,7 +432,7 @@ def test_a_version_without_version_json_has_a_report(version: Callable[..., Path
 
 def test_a_diff_of_another_build_is_not_shown(version: Callable[..., Path]) -> None:
     directory = version(record_of())
-    (directory / "diff.json").write_text(json.dumps(drift_to("another").as_json()))
+    (directory / "diff.json").write_text(json.dumps(drift_to("another")))
     data = gather(str(directory))
     assert data.drift is None and data.left_out == ("diff.json is about another build.",)
 

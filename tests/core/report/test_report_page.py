@@ -252,9 +252,7 @@ def test_a_bin_of_one_number_has_that_number_as_its_label() -> None:
 
 
 def rows_of(drift: Drift) -> dict[str, list[tuple[object, ...]]]:
-    tables = drift_tables(drift)
-    assert drift_tables(Drift.from_json(json.loads(json.dumps(drift.as_json())))) == tables
-    return {table.title: table.rows for table in tables}
+    return {table.title: table.rows for table in drift_tables(json.loads(json.dumps(drift.as_json())))}
 
 
 def test_only_differing_findings_and_measures_are_shown() -> None:
@@ -297,8 +295,6 @@ def test_long_tables_say_how_many_rows_are_left_out() -> None:
     new = tuple(f"class {i}" for i in range(25))
     relabels = Counter({(str(i), "x"): 1 for i in range(1_100)})
     drift = drift_of(classes=replace(drift_of().classes, new=new), changes=Changes(relabels=relabels))
-    read = Drift.from_json(json.loads(json.dumps(drift.as_json())))
-    assert drift_tables(read) == drift_tables(drift)
-    tables = {table.title: table for table in drift_tables(drift)}
+    tables = {table.title: table for table in drift_tables(drift.as_json())}
     assert [len(table.rows) for table in tables.values()] == [1, 1, 20, 1, 20]
     assert tables["New classes"].more == 5 and tables["Images with other classes"].more == 1_080

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -87,15 +86,12 @@ def test_many_changes_are_listed_by_smallest_keys() -> None:
     assert [change.key for change in total.listed["added"]] == [f"{n:05d}" for n in range(MAX_LISTED)]
 
 
-def test_changes_survive_json() -> None:
-    changes = Changes(unchanged=3, moves=Counter({("a", "b"): 2}), pairs=7)
-    changes.relabels["cat\x1fdog", ""] = 4
+def test_reports_list_classes_by_their_names() -> None:
+    changes = Changes(pairs=7)
     changes.note(Kind.RELABELLED, "b", Change("k", "cat\x1fdog", ""))
-    changes.note(Kind.ADDED, "a", Change("é\n<script>", "quarantined: CORRUPT", "a"))
     stored = json.loads(json.dumps(changes.as_json()))
     assert stored["listed"]["relabelled"] == [{"key": "k", "old": ["cat", "dog"], "new": []}]
     assert stored["label_changes"]["pairs"] == 7
-    assert Changes.from_json(stored) == changes
 
 
 @pytest.fixture(scope="module")
