@@ -35,7 +35,8 @@ from results import Result
 from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 
 from shardwright.core.concurrency.resources import usable_cpus
-from shardwright.core.validation.duplicates import bucket_rows, buckets_of_rows
+from shardwright.core.hash_buckets import bucket_count
+from shardwright.core.validation.duplicates import bucket_rows
 from shardwright.core.validation.shard import ShardTask, check_shard
 from shardwright.loader import Records
 from shardwright.pipelines.places import resolve_target, schema_of
@@ -79,7 +80,7 @@ def make_ways(dataset: Path, whole_shard: Path, one: Path) -> dict[str, Callable
     }
 
     def check(depth: CheckDepth, tasks: list[ShardTask] = tasks) -> int:
-        seen, buckets = 0, buckets_of_rows(len(records))
+        seen, buckets = 0, bucket_count(len(records))
         check_all = map if depth >= CheckDepth.FULL else executor.map
         for found in check_all(lambda task: check_shard(task, schema, depth), tasks):
             assert not found.findings, found.findings[0]

@@ -25,7 +25,6 @@ from shardwright.schemas.plan import ledger_file
 
 #: Number of hex digits of a sha256 that is enough to avoid collisions.
 _ENOUGH = 32
-_ROWS_PER_BUCKET = 20_000
 
 OLD, NEW = 0, 1
 #: Number of a bucket, the side of its rows, and the rows as packed columns.
@@ -190,11 +189,6 @@ def by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
                 "told apart by their keys; convert again."
             )
     return indexed
-
-
-def bucket_count(records: int) -> int:
-    """Returns the number of buckets that keeps each bucket small, for the records of both datasets."""
-    return hash_buckets.bucket_count(-(-records // _ROWS_PER_BUCKET))
 
 
 def pack_by_bucket(rows: Iterable[tuple[int, LedgerRow]], meet_by: str, buckets: int) -> Iterator[PackedRows]:

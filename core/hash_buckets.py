@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-_MIN_BUCKETS = 16
-MAX_BUCKETS = 4096
+#: Number of records whose rows meet in a bucket on average. With the values of their images, they take 40 MB.
+RECORDS_PER_BUCKET = 10_000
+_MAX_BUCKETS = 4096
 _CRC_BITS = 32
 #: Number of rows, in any buckets, that are packed together.
 _WAITING = 50_000
@@ -21,9 +22,12 @@ _LEVEL, _COMPRESSED = 1, b"\x28\xb5\x2f\xfd"
 K = TypeVar("K", bound=Hashable)
 
 
-def bucket_count(parts: int) -> int:
-    """Returns the number of buckets for rows that fill `parts` buckets, within fixed limits."""
-    return min(max(_MIN_BUCKETS, parts), MAX_BUCKETS)
+def bucket_count(records: int) -> int:
+    """Returns the number of buckets for the rows of all records of a dataset.
+
+    Each shard packs its rows for each bucket, so many buckets cost small datasets more than the comparison.
+    """
+    return min(max(-(-records // RECORDS_PER_BUCKET), 1), _MAX_BUCKETS)
 
 
 def bucket_of(name: str | bytes, buckets: int) -> int:

@@ -41,7 +41,7 @@ def _compare_shard(grouped: tuple[ShardId, Iterable[EncodedRefs]], comparison: C
         return
     sum(check_keys((place, packs)))
     refs = [ref for pack in packs for ref in decode_refs(pack)]
-    buckets = bucket_count(sum(map(len, comparison.dataset.splits.values())))
+    buckets = bucket_count(comparison.dataset.all_records)
     versions = {"shardwright": __version__, **codec_versions(), **hook_versions(comparison.settings.map)}
     facts = comparison.facts(versions)
     yield from _sorted(compare_shard(*place, refs, comparison, facts), KEY, buckets)
@@ -78,7 +78,7 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
       comparison: The comparison.
     """
     settings, plan = comparison.settings, comparison.dataset.plan
-    buckets = bucket_count(sum(plan.shards.values()))
+    buckets = bucket_count(comparison.dataset.all_records)
     # An image of a class that --class_names did not list cannot have copies. A class may also be missing
     # because all of its images were copies, but then no image was quarantined for its class.
     bad = comparison.dataset.ledger.get("reasons", {}).get(Outcome.QUARANTINED, {})

@@ -25,7 +25,6 @@ import apache_beam as beam
 from shardwright.core.conversion import ShardRecipe
 from shardwright.core.dedupe import copies_of, fingerprint_sources, link_similar, mark_similar
 from shardwright.core.validation.duplicates import bucketed_fingerprints, pictures_by_place
-from shardwright.core.validation.shard import ShardTotals
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs
 from shardwright.schemas.key_rules import KeyRules
@@ -70,7 +69,7 @@ def DedupeNear(
     )  # (bucket, pictures); (bucket, fingerprints)
     links = (
         (seen[_FINGERPRINTS], seen.pictures)
-        | "GroupPictures" >> GroupPicturesThatShare(ShardTotals(_BUCKETS))  # ((band, bucket), [rows])
+        | "GroupPictures" >> GroupPicturesThatShare(_BUCKETS)  # ((band, bucket), [rows])
         | "LinkSimilar" >> beam.FlatMap(link_similar)  # [(copy, better one)]
     )
     copies = batches.pipeline | "JoinGroups" >> CallOnce(copies_of, beam.pvalue.AsIter(links))

@@ -12,13 +12,13 @@ import apache_beam as beam
 
 from shardwright.core.diff import (
     LedgerPair,
-    bucket_count,
     compare_elsewhere,
     compare_place,
     pack_by_bucket,
     pair_renamed,
     unpack_bucket,
 )
+from shardwright.core.hash_buckets import bucket_count
 from shardwright.schemas.drift import MAX_PAIRS, Changes
 from shardwright.transforms.building_blocks import CallOnce, composite, merge_all
 

@@ -11,6 +11,7 @@ import apache_beam as beam
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.concurrency.resources import worker_threads
+from shardwright.core.hash_buckets import RECORDS_PER_BUCKET, bucket_count
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.validation.duplicates import (
@@ -18,7 +19,6 @@ from shardwright.core.validation.duplicates import (
     ComparedRecord,
     bucket_rows,
     bucketed_fingerprints,
-    buckets_of_rows,
     compare_bucket,
     duplicate_candidates,
     link_pictures,
@@ -36,14 +36,14 @@ from shardwright.core.validation.outliers import (
     find_outliers,
     sizes_of,
 )
-from shardwright.core.validation.shard import ShardCheck, ShardTask, ShardTotals, check_shard
+from shardwright.core.validation.shard import ShardCheck, ShardTask, check_shard
 from shardwright.core.validation.stored_checks import check_and_store, sum_up
 from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
-from shardwright.transforms.building_blocks import InThreads, composite, merge_all
+from shardwright.transforms.building_blocks import InThreads, composite
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _FINGERPRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
@@ -65,10 +65,9 @@ class Validated(NamedTuple):
     statistics: beam.PCollection | None = None
 
 
-def _totals_of(task: ShardTask) -> ShardTotals:
-    if task.expected is None:
-        return ShardTotals(1, unknown=1)
-    return ShardTotals(1, records=task.expected.records)
+def _stated_records(task: ShardTask) -> int:
+    """Returns the number of records that a shard should have; if it is not known, those of a bucket."""
+    return RECORDS_PER_BUCKET if task.expected is None else task.expected.records
 
 
 class _CheckShard(InThreads):
@@ -84,29 +83,28 @@ class _CheckShard(InThreads):
         # If images are decoded, those of one shard keep all converters busy.
         self.start_threads(1 if self._depth >= CheckDepth.FULL else worker_threads())
 
-    def process(self, task: ShardTask, schema: RecordSchema, totals: ShardTotals | None) -> Iterator[Any]:
+    def process(self, task: ShardTask, schema: RecordSchema, buckets: int | None) -> Iterator[Any]:
         if self._hold is not None:
             self._hold.renew()
-        yield from self.submit(self._check, task, schema, totals)
+        yield from self.submit(self._check, task, schema, buckets)
 
-    def _check(self, task: ShardTask, schema: RecordSchema, totals: ShardTotals | None) -> list[Any]:
+    def _check(self, task: ShardTask, schema: RecordSchema, buckets: int | None) -> list[Any]:
         depth = self._depth
         if self._stores and depth >= CheckDepth.FAST:
             check = check_and_store(task, schema, depth, self._hold)
         else:
             check = sum_up(check_shard(task, schema, depth), depth)
-        return [*_outputs_of(check, totals, depth, self._summaries)]
+        return [*_outputs_of(check, buckets, depth, self._summaries)]
 
 
 def _outputs_of(
-    check: ShardCheck, totals: ShardTotals | None, depth: CheckDepth, summaries: bool
+    check: ShardCheck, buckets: int | None, depth: CheckDepth, summaries: bool
 ) -> Iterator[Any]:
-    """Yields the outputs of the step for a shard."""
-    if totals is not None:
-        for bucket in bucket_rows(_rows(check, depth), totals.buckets_of_rows):
+    """Yields the outputs of the step for a shard; without buckets, no rows to compare."""
+    if buckets is not None:
+        for bucket in bucket_rows(_rows(check, depth), buckets):
             yield beam.pvalue.TaggedOutput(_ROWS, bucket)
-    if totals is not None and depth >= CheckDepth.QUALITY:
-        buckets = totals.buckets
+    if buckets is not None and depth >= CheckDepth.QUALITY:
         for fingerprints in bucketed_fingerprints(check.pictures, buckets):
             yield beam.pvalue.TaggedOutput(_FINGERPRINTS, fingerprints)
         for pictures in pictures_by_place(check.pictures, buckets):
@@ -221,18 +219,19 @@ def ValidateShards(
       summaries: Whether the checks contain the summaries of the ledgers. A summary takes 6 kB, and more with
         many classes, and one step holds all checks.
     """
-    totals = None
+    buckets = None
     if depth > CheckDepth.FRAMES:
-        totals = (
+        buckets = (
             tasks
-            | "CountShard" >> beam.Map(_totals_of).with_output_types(ShardTotals)  # ShardTotals
-            | "CountShards" >> beam.CombineGlobally(merge_all(ShardTotals))  # ShardTotals
+            | "CountRecords" >> beam.Map(_stated_records).with_output_types(int)  # int
+            | "AddRecords" >> beam.CombineGlobally(sum).with_output_types(int)  # int
+            | "ChooseBuckets" >> beam.Map(bucket_count).with_output_types(int)  # int
         )
         tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
     checked = tasks | "CheckShard" >> beam.ParDo(
         _CheckShard(depth, stores, hold, summaries),
         beam.pvalue.AsSingleton(schema),
-        None if totals is None else beam.pvalue.AsSingleton(totals),
+        None if buckets is None else beam.pvalue.AsSingleton(buckets),
     ).with_output_types(ShardCheck).with_outputs(*_TAGS, main="checks")
     # ShardCheck; FindingSummary; ((what, bucket), rows); Statistics; (bucket, fingerprints);
     # (bucket, pictures); ShardSizes; ClassCounts
@@ -245,7 +244,6 @@ def ValidateShards(
         )  # FindingSummary
     if depth >= CheckDepth.QUALITY:
         seen = tuple(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES))
-        buckets = totals | "NumberOfBuckets" >> beam.Map(lambda totals: totals.buckets)  # int
         findings.append(seen | "CompareImages" >> CompareImages(schema, buckets))  # FindingSummary
     together = findings | "FindingsOfRecords" >> beam.Flatten().with_output_types(
         FindingSummary
@@ -295,8 +293,7 @@ def _read_ledger(result: ShardResult, forecast: Forecast, directory: str) -> Ite
         data = storage.read_bytes(path)
     try:
         rows = rows_of_ledger(data, header.split, header.file)
-        buckets = buckets_of_rows(sum(forecast.candidates.values()))
-        packed = [*bucket_rows(rows, buckets, keys=False)]
+        packed = [*bucket_rows(rows, bucket_count(forecast.total), keys=False)]
         lost = [*find_dropped_objects(data, header.file)] if drops_objects(header) else []
     except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
         message = f"its ledger {ledger} is damaged ({error})"

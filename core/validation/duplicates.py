@@ -26,7 +26,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from shardwright.core.hash_buckets import MAX_BUCKETS, bucket_of, pack_rows, packed_by, unpack_rows
+from shardwright.core.hash_buckets import bucket_of, pack_rows, packed_by, unpack_rows
 from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, Where
@@ -159,16 +159,6 @@ def _before(row: ComparedRecord, others: Iterable[ComparedRecord]) -> ComparedRe
 
 #: What is compared in a bucket: the fields with keys or sources.
 KEY, SOURCE = "key", "source"
-#: Number of rows that meet in a bucket on average. They take 15 MB.
-_ROWS_PER_BUCKET = 50_000
-
-
-def buckets_of_rows(records: int) -> int:
-    """Returns the number of buckets of each kind for the rows of all records of a dataset.
-
-    Each shard packs its rows for each bucket, so many buckets cost small datasets more than the comparison.
-    """
-    return min(max(-(-records // _ROWS_PER_BUCKET), 1), MAX_BUCKETS)
 
 
 def bucket_rows(
@@ -178,7 +168,7 @@ def bucket_rows(
 
     Args:
       rows: Rows of the shard.
-      buckets: Number of buckets of each kind (`buckets_of_rows`). All shards need the same number.
+      buckets: Number of buckets of each kind (`bucket_count`). All shards need the same number.
       keys: Whether to look for duplicate keys.
 
     Returns:

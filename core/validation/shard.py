@@ -15,14 +15,13 @@ from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.thread_pool import reserve_working_bytes
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.hash_buckets import bucket_count
 from shardwright.core.images.metadata import in_words
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, read_records
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.core.validation.directory import other_digest
-from shardwright.core.validation.duplicates import ComparedRecord, buckets_of_rows, labels_of
+from shardwright.core.validation.duplicates import ComparedRecord, labels_of
 from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.objects import dropped_objects
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
@@ -70,37 +69,6 @@ class ShardTask(NamedTuple):
     ledger_path: str = ""
     previous_checks: tuple[str, ...] = ()
     terms: ShardTerms | None = None
-
-
-@dataclass(slots=True)
-class ShardTotals:
-    """Totals over shards.
-
-    Attributes:
-      shards: Number of shards.
-      unknown: Number of shards whose number of records is not stated.
-      records: Stated number of records in all others.
-    """
-
-    shards: int = 0
-    unknown: int = 0
-    records: int = 0
-
-    def merge(self, other: ShardTotals) -> None:
-        """Adds other shards."""
-        self.shards += other.shards
-        self.unknown += other.unknown
-        self.records += other.records
-
-    @property
-    def buckets(self) -> int:
-        """Number of buckets for images, which are larger than rows."""
-        return bucket_count(self.shards)
-
-    @property
-    def buckets_of_rows(self) -> int:
-        """Number of buckets for rows of records."""
-        return self.buckets if self.unknown else buckets_of_rows(self.records)
 
 
 def shard_task(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> ShardTask:

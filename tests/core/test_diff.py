@@ -22,7 +22,6 @@ from shardwright.core.diff import (
     OLD,
     LedgerPair,
     LedgerRow,
-    bucket_count,
     compare_rows,
     compare_small,
     loaded,
@@ -224,12 +223,6 @@ def test_sources_without_a_checksum_are_compared_by_state() -> None:
     changes = Changes()
     assert not list(compare_rows({"a": row}, {"a": row._replace(source="12:1700")}, changes))
     assert changes.total(Kind.CHANGED) == 1
-
-
-def test_the_number_of_buckets_grows_with_the_records() -> None:
-    assert bucket_count(0) == bucket_count(1000) == 16
-    assert bucket_count(2_000_000) == 100
-    assert bucket_count(10**12) == 4096
 
 
 HEADER = {

@@ -13,7 +13,7 @@ from helpers.memory import traced_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.hash_buckets import pack_rows, unpack_rows
+from shardwright.core.hash_buckets import bucket_count, pack_rows, unpack_rows
 from shardwright.core.images import near_duplicates
 from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.core.validation import duplicates
@@ -27,7 +27,6 @@ from shardwright.core.validation.duplicates import (
     in_conflict,
     link_pictures,
 )
-from shardwright.core.validation.shard import ShardTotals
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import ImageQuality, Picture
 
@@ -297,14 +296,8 @@ def test_any_number_of_buckets_and_order_of_shards_gives_the_same_findings(shard
     assert duplicates == (len(known) - len(set(known)) if keys else 0)
 
 
-def test_shards_of_unknown_size_get_a_bucket_each() -> None:
-    sums = ShardTotals(1, records=60_000)
-    assert (sums.buckets_of_rows, sums.buckets) == (2, 16)
-    for _ in range(20):
-        sums.merge(ShardTotals(1, unknown=1))
-    assert (sums.shards, sums.unknown, sums.records) == (21, 20, 60_000)
-    assert sums.buckets_of_rows == sums.buckets == 21
-    assert ShardTotals(1, records=10**10).buckets_of_rows == 4096
+def test_the_number_of_buckets_grows_with_the_records() -> None:
+    assert [bucket_count(records) for records in (0, 10_000, 60_001, 10**10)] == [1, 1, 7, 4096]
 
 
 def row(number: int, split: str = "train", *classes: str, source: str | None = "s") -> ComparedRecord:
