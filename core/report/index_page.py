@@ -18,7 +18,6 @@ from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
 from shardwright.schemas.drift import Kind
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.findings import Violation
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.units import counted, format_size
@@ -83,54 +82,6 @@ _STATES = {
 }
 
 
-@dataclass(frozen=True)
-class VersionView:
-    """A version as pages show it.
-
-    Attributes:
-      record: Its `version.json`.
-      began: When the work on the version began, as text for people.
-      stamp: The same time for programs.
-      state: State of the version.
-      refusals: Listed violations and whether somebody accepted them, errors first.
-      unlisted: Number of violations that are not listed.
-      errors: Number of violations that are errors, accepted or not.
-      warnings: Number of violations that are warnings.
-      accept: Command that publishes a refused version. Empty for other versions.
-      latest: Whether readers get this version.
-      records: Number of records in all splits, as text.
-      share: Percentage of the records of the largest listed version.
-      size: Size of all shards, as text.
-      changes: Numbers and kinds of changed images since the previous version.
-      no_changes: Text if there are no changes.
-      work: Work that was done for the version, one line for each kind.
-      links: Labels and files of its links.
-    """
-
-    record: VersionRecord
-    began: str
-    stamp: str
-    state: State
-    refusals: tuple[tuple[Violation, bool], ...]
-    unlisted: int
-    errors: int
-    warnings: int
-    accept: str
-    latest: bool
-    records: str
-    share: float
-    size: str
-    changes: tuple[tuple[str, str], ...]
-    no_changes: str
-    work: tuple[str, ...]
-    links: tuple[tuple[str, str], ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the version."""
-        return self.record.version
-
-
 def version_view(
     place: str,
     record: VersionRecord,
@@ -138,8 +89,8 @@ def version_view(
     latest: bool = False,
     largest: int = 0,
     files: Collection[str] = (),
-) -> VersionView:
-    """Returns a version as pages show it.
+) -> dict[str, Any]:
+    """Returns a version as the templates show it.
 
     Args:
       place: Name of the version for commands, `OUT@V`.
@@ -148,6 +99,12 @@ def version_view(
       latest: Whether readers get this version.
       largest: Number of records of the largest listed version; 0 for no share.
       files: Names of the linked files that exist.
+
+    Returns:
+      The time when the work on the version `began` is for people, and `stamp` is the same time for programs.
+      Each of the `refusals` has the mark whether somebody accepted it; errors come first. `unlisted` is the
+      number of the others. `accept` is the command that publishes a refused version. `share` is the
+      percentage of the records of the largest listed version.
     """
     seconds = created_at(record.version)  # eight digits are not always a date
     began, stamp = (as_time(seconds), utc(seconds)) if seconds > 0 else ("", "")
@@ -156,29 +113,30 @@ def version_view(
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)
     state, built = _STATES[record.state], bool(record.fingerprint)
     unchanged = "no image" if record.previous else "the first version"
-    return VersionView(
-        record=record,
-        began=began,
-        stamp=stamp,
-        state=state,
-        refusals=tuple(
+    return {
+        "record": record,
+        "name": record.version,
+        "began": began,
+        "stamp": stamp,
+        "state": state,
+        "refusals": [
             # Limits have their name at the beginning of their message, too.
             (one._replace(message=one.message.removeprefix(f"{one.name}: ")), one in accepted)
             for one in refusals[:most]
-        ),
-        unlisted=max(0, len(refusals) - most),
-        errors=errors,
-        warnings=len(refusals) - errors,
-        accept=accept_command(place, record) if record.state is VersionState.REFUSED else "",
-        latest=latest,
-        records=f"{_count(record.records):,}" if built else "–",
-        share=round(100 * _count(record.records) / largest, 2) if built and largest else 0,
-        size=format_size(_count(record.total_bytes)) if built else "–",
-        changes=_changes(record.changes),
-        no_changes=unchanged if built else state.meaning,
-        work=_work(record.work),
-        links=tuple(link for link in _LINKS if link[1] in files),
-    )
+        ],
+        "unlisted": max(0, len(refusals) - most),
+        "errors": errors,
+        "warnings": len(refusals) - errors,
+        "accept": accept_command(place, record) if record.state is VersionState.REFUSED else "",
+        "latest": latest,
+        "records": f"{_count(record.records):,}" if built else "–",
+        "share": round(100 * _count(record.records) / largest, 2) if built and largest else 0,
+        "size": format_size(_count(record.total_bytes)) if built else "–",
+        "changes": _changes(record.changes),
+        "no_changes": unchanged if built else state.meaning,
+        "work": _work(record.work),
+        "links": [link for link in _LINKS if link[1] in files],
+    }
 
 
 @dataclass(frozen=True)
@@ -217,7 +175,7 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
         place, files = f"{data.output.rstrip('/')}@{name}", data.files.get(name, ())
         rows[name] = version_view(place, data.records[name], refusals, is_latest, largest, files)
     latest = rows.get(pointer.version) if pointer else None
-    newest = next((row for row in rows.values() if row.record.state in _COMPLETE), None)
+    newest = next((row for row in rows.values() if row["record"].state in _COMPLETE), None)
     problem = data.problem
     if pointer and not latest:
         problem = (
@@ -236,9 +194,9 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
         "problem": problem,
         "published": time_text(pointer.published) if pointer else "",
         "fingerprint": pointer.fingerprint if pointer and latest else "",
-        "refused": newest if newest and newest.accept and newest is not latest else None,
+        "refused": newest if newest and newest["accept"] and newest is not latest else None,
         "states": [(state, counts[state]) for state in _STATES if counts[state]],
-        "commands": _commands(data.output, list(rows.values()), latest),
+        "commands": _commands(data.output, [data.records[name] for name in names], latest),
         "fewer": (most, refusals) != _AMOUNTS[0],
     }
     return draw_page("index.html", context)
@@ -278,18 +236,20 @@ def _count(value: int) -> int:
     return min(max(value, 0), _MAX_COUNT)
 
 
-def _commands(output: str, rows: Sequence[VersionView], latest: VersionView | None) -> list[tuple[str, str]]:
+def _commands(
+    output: str, records: Sequence[VersionRecord], latest: Mapping[str, Any] | None
+) -> list[tuple[str, str]]:
     """Returns what can be done with the versions, with the command for each action."""
     word = shell_word(output)
     commands = [("list them", f"shardwright versions {word}")]
     if latest:
-        at = shell_word(f"{output.rstrip('/')}@{latest.name}")
+        at = shell_word(f"{output.rstrip('/')}@{latest['name']}")
         commands += [
             ("read one fixed version", f"shardwright inspect {at}"),
-            ("keep one from removal", f"shardwright versions {word} --pin {latest.name}"),
+            ("keep one from removal", f"shardwright versions {word} --pin {latest['name']}"),
         ]
-        older = (row for row in rows if row.name < latest.name)
-        before = next((row.name for row in older if row.record.state is VersionState.PUBLISHED), "")
+        older = (record for record in records if record.version < latest["name"])
+        before = next((one.version for one in older if one.state is VersionState.PUBLISHED), "")
         if before:
             commands.append(("go back to the one before", f"shardwright rollback {word} {before}"))
     return commands
