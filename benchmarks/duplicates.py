@@ -37,6 +37,7 @@ from shardwright.core.validation.duplicates import (
     bucketed_fingerprints,
     duplicate_candidates,
     link_pictures,
+    measured_rows,
     name_duplicates,
     pictures_by_place,
     pictures_that_share,
@@ -57,9 +58,10 @@ _SAME_SHAPE = 0.02
 
 def find_duplicates(pictures: Sequence[Picture]) -> list[Finding]:
     """Runs the comparison as the pipeline does, without an engine."""
-    prints = _grouped(bucketed_fingerprints(pictures, _BUCKETS))
+    rows = measured_rows(pictures)
+    prints = _grouped(bucketed_fingerprints(rows, _BUCKETS))
     shared = _grouped(found for item in prints for found in duplicate_candidates(item, _BUCKETS))
-    places = dict(_grouped(pictures_by_place(pictures, _BUCKETS)))
+    places = dict(_grouped(pictures_by_place(rows, _BUCKETS)))
     meeting = _grouped(
         found for place, packs in shared for found in pictures_that_share(places[place], packs, _BUCKETS)
     )

@@ -26,7 +26,6 @@ from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.schemas.pictures import Picture
 
 _NAME_BYTES = 8
 #: An image of a pair: negative number of pixels, and key, so that the image that is kept is the smallest.
@@ -106,8 +105,11 @@ def mark_copies(batch: EncodedRefs, first_keys: Mapping[str, str]) -> EncodedRef
 
 def fingerprint_sources(
     batch: EncodedRefs, recipe: ShardRecipe, class_names: frozenset[str]
-) -> list[Picture]:
-    """Returns the pictures of a batch that can be decoded, with their fingerprints.
+) -> list[ComparedRecord]:
+    """Returns the images of a batch that can be decoded, as rows with fingerprints.
+
+    The batch stands for their shard. In place of an offset they have the number of their pixels, by which
+    `link_similar` ranks them.
 
     Args:
       batch: References of images.
@@ -119,7 +121,9 @@ def fingerprint_sources(
     # A batch that is processed again gets the same name.
     name = hashlib.blake2b("\n".join(ref.key for ref in refs).encode(), digest_size=_NAME_BYTES).hexdigest()
     return [
-        Picture(name, place, seen.pixels, ref.key, "", (), 0, "", 0, 0, quality=seen)
+        ComparedRecord(
+            name, place, seen.pixels, ref.key, "", digest=seen.digest, hash=seen.hash, patch=seen.patch
+        )
         for place, (ref, seen) in enumerate(zip(refs, reads, strict=True))
         if seen is not None
     ]

@@ -608,9 +608,7 @@ def _both(pair: Mapping[str, Any]) -> tuple[Any, Any]:
 def _unequal(pairs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the pairs of two known values that differ."""
     return {
-        name: pair
-        for name, pair in pairs.items()
-        if None not in _both(pair) and pair["old"] != pair["new"]
+        name: pair for name, pair in pairs.items() if None not in _both(pair) and pair["old"] != pair["new"]
     }
 
 

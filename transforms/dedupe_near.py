@@ -8,8 +8,7 @@ Every image is read and decoded once, small if its format allows that, for a fin
     LinkSimilar            -> pairs of keys, after comparing all pictures that share a band
     JoinGroups             -> key of a copy -> key of the image that is kept
 
-A validation has the second step, too. Here, the picture of an image states its batch as its file, and its
-number of pixels as its offset.
+A validation has the second step, too.
 
 Images that are linked directly or through others form a group. So no two images of a group are kept, and none
 can be in two splits.
@@ -40,9 +39,9 @@ def _fingerprint_sources(
     batch: EncodedRefs, recipe: ShardRecipe, class_names: frozenset[str]
 ) -> Iterator[Any]:
     """Yields the pictures of a batch by its bucket, and the digests of their bands by their own buckets."""
-    pictures = fingerprint_sources(batch, recipe, class_names)
-    yield from pictures_by_place(pictures, _BUCKETS)
-    for packed in bucketed_fingerprints(pictures, _BUCKETS):
+    rows = fingerprint_sources(batch, recipe, class_names)
+    yield from pictures_by_place(rows, _BUCKETS)
+    for packed in bucketed_fingerprints(rows, _BUCKETS):
         yield beam.pvalue.TaggedOutput(_FINGERPRINTS, packed)
 
 

@@ -22,6 +22,7 @@ from shardwright.core.validation.duplicates import (
     compare_bucket,
     duplicate_candidates,
     link_pictures,
+    measured_rows,
     name_duplicates,
     pictures_by_place,
     pictures_that_share,
@@ -97,17 +98,16 @@ class _CheckShard(InThreads):
         return [*_outputs_of(check, buckets, depth, self._summaries)]
 
 
-def _outputs_of(
-    check: ShardCheck, buckets: int | None, depth: CheckDepth, summaries: bool
-) -> Iterator[Any]:
+def _outputs_of(check: ShardCheck, buckets: int | None, depth: CheckDepth, summaries: bool) -> Iterator[Any]:
     """Yields the outputs of the step for a shard; without buckets, no rows to compare."""
     if buckets is not None:
         for bucket in bucket_rows(_rows(check, depth), buckets):
             yield beam.pvalue.TaggedOutput(_ROWS, bucket)
     if buckets is not None and depth >= CheckDepth.QUALITY:
-        for fingerprints in bucketed_fingerprints(check.pictures, buckets):
+        rows = measured_rows(check.pictures)
+        for fingerprints in bucketed_fingerprints(rows, buckets):
             yield beam.pvalue.TaggedOutput(_FINGERPRINTS, fingerprints)
-        for pictures in pictures_by_place(check.pictures, buckets):
+        for pictures in pictures_by_place(rows, buckets):
             yield beam.pvalue.TaggedOutput(_PLACES, pictures)
         yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
         yield beam.pvalue.TaggedOutput(_CLASSES, count_classes(check.pictures))

@@ -411,16 +411,25 @@ def _finding(code: FindingCode, link: Link) -> Finding:
     return _finding_of_pair(code, likeness, link.row, link.other)
 
 
-def bucketed_fingerprints(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
+def measured_rows(pictures: Iterable[Picture]) -> list[ComparedRecord]:
+    """Returns the rows of those of a shard's images that have quality metrics."""
+    return [
+        ComparedRecord(*picture[:6], quality.digest, quality.hash, quality.patch, picture.source)
+        for picture in pictures
+        if (quality := picture.quality) and quality.pixels
+    ]
+
+
+def bucketed_fingerprints(rows: Iterable[ComparedRecord], buckets: int) -> Iterator[tuple[int, bytes]]:
     """Returns the values of a shard's images that others may share, packed by the bucket where they meet.
 
     Args:
-      pictures: Images of one shard, with their quality metrics.
+      rows: Images of one shard.
       buckets: Number of buckets.
     """
 
     def bucketed() -> Iterator[tuple[int, tuple[bytes, str, str, int]]]:
-        for batch in _batches(pictures):
+        for batch in _batches(rows):
             for row, shared in zip(batch, shared_values(batch)):
                 for kind, value in shared:
                     digest = blake2b(value, digest_size=_PRINT_BYTES, person=kind.encode()).digest()
@@ -429,19 +438,14 @@ def bucketed_fingerprints(pictures: Iterable[Picture], buckets: int) -> Iterator
     return packed_by(bucketed())
 
 
-def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
+def pictures_by_place(rows: Iterable[ComparedRecord], buckets: int) -> Iterator[tuple[int, bytes]]:
     """Yields a shard's images, packed by the bucket where they meet the results of `duplicate_candidates`."""
-    for batch in _batches(pictures):
+    for batch in _batches(rows):
         yield _bucket_of_place(*batch[0].place, buckets), pack_rows(batch)
 
 
-def _batches(pictures: Iterable[Picture]) -> Iterator[list[ComparedRecord]]:
-    """Yields the images that have quality metrics in batches; a batch is in one bucket of places."""
-    rows = (
-        ComparedRecord(*picture[:6], quality.digest, quality.hash, quality.patch, picture.source)
-        for picture in pictures
-        if (quality := picture.quality) and quality.pixels
-    )
+def _batches(rows: Iterable[ComparedRecord]) -> Iterator[list[ComparedRecord]]:
+    """Yields a shard's images in batches; a batch is in one bucket of places."""
     batches = itertools.groupby(rows, lambda row: (row.file, row.number // BATCH))
     yield from (list(batch) for _, batch in batches)
 

@@ -13,6 +13,7 @@ from shardwright.core.validation.duplicates import (
     compare_bucket,
     duplicate_candidates,
     link_pictures,
+    measured_rows,
     name_duplicates,
     pictures_by_place,
     pictures_that_share,
@@ -37,8 +38,8 @@ def find_duplicates(pictures: Sequence[Picture], buckets: int = 16, seed: int = 
     """Returns the findings: each file's pictures are bucketed separately, the rest in any order."""
     order = random.Random(seed)
     shards = defaultdict(list)
-    for one in pictures:
-        shards[one.file].append(one)
+    for row in measured_rows(pictures):
+        shards[row.file].append(row)
     fingerprints, places, shared, grouped = (defaultdict(list) for _ in range(4))
     for shard in order.sample(list(shards.values()), len(shards)):
         for stage, packs in (
