@@ -66,7 +66,6 @@ class ConversionSpec:
       versions: Software versions that affect bytes.
       run: Values for `run.json` (command, runner, machine).
       started: Start of the run, in seconds since the epoch.
-      called: Name of the dataset. Empty to use the name of its directory.
       hold: Lease that the run must hold for each write. None if it needs no lease.
       described: Whether the job is described now and runs later, maybe several times.
     """
@@ -77,21 +76,15 @@ class ConversionSpec:
     versions: Mapping[str, str]
     run: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0
-    called: str = ""
     hold: HeldLease | None = None
     described: bool = False
-
-    @property
-    def name(self) -> str:
-        """The dataset's name."""
-        return self.called or dataset_name(self.output)
 
 
 def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
     """Returns the dataset that consists of the shards."""
     layout = job.settings.record_layout
     bare = Dataset(
-        name=job.name,
+        name=dataset_name(job.output),
         layout=layout.name,
         features=layout.features,
         plan=forecast.plan,

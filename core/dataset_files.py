@@ -28,13 +28,15 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import json_object
 from shardwright.schemas.plan import index_file, is_compressed
 from shardwright.schemas.units import counted, is_or_are
+from shardwright.schemas.version import split_version, version_name
 
 #: Format of the times in `run.json`, for `time.strftime`.
 UTC_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def dataset_name(output: str) -> str:
-    """Returns the name of the dataset in a directory: the name of the directory."""
+    """Returns the name of the dataset in a directory: the name of the directory, or of that with its versions."""
+    output, _ = split_version(version_name(output))
     path = output if storage.is_remote(output) else os.path.abspath(output)
     return printable(path.rstrip("/").rpartition("/")[2]) or "dataset"
 

@@ -37,25 +37,12 @@ def _may_have_copies(ref: ImageRef, class_names: frozenset[str]) -> bool:
     return ref.is_candidate and (not class_names or class_names.issuperset(ref.labels))
 
 
-def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
-    """Returns the reference with the sha256 of its source, or without it if the source cannot be read.
-
-    The reference is quarantined if its source states another checksum.
-    """
-    try:
-        sha256 = hashlib.sha256(read_image(ref, max_bytes)).hexdigest()
-        check_sha256(ref, sha256)
-    except ImageFault as fault:
-        ref = ref._replace(sha256="")
-        wrong = fault.reason == QuarantineReason.CHECKSUM_MISMATCH
-        return ref.quarantined(fault.reason, fault.message) if wrong else ref
-    return ref._replace(sha256=sha256)
-
-
 def hash_sources(
     batch: EncodedRefs, max_bytes: int, keys: KeyRules, class_names: frozenset[str]
 ) -> EncodedRefs:
     """Returns references with the sha256 of their sources, without it where no copy may be removed for them.
+
+    A reference whose source states another checksum is quarantined.
 
     Args:
       batch: References of images.
@@ -65,10 +52,17 @@ def hash_sources(
     """
 
     def hashed_ref(ref: ImageRef) -> ImageRef:
-        hashed = hash_ref(ref, max_bytes) if _may_have_copies(ref, class_names) else ref._replace(sha256="")
-        if keys.need_bytes and hashed.sha256 and keys.reason_by_bytes(ref.key, hashed.sha256):
-            return hashed._replace(sha256="")  # the same is true of an image whose digest leaves it out
-        return hashed
+        bare = ref._replace(sha256="")
+        if not _may_have_copies(ref, class_names):
+            return bare
+        try:
+            sha256 = hashlib.sha256(read_image(ref, max_bytes)).hexdigest()
+            check_sha256(ref, sha256)
+        except ImageFault as fault:
+            wrong = fault.reason == QuarantineReason.CHECKSUM_MISMATCH
+            return bare.quarantined(fault.reason, fault.message) if wrong else bare
+        left_out = keys.need_bytes and keys.reason_by_bytes(ref.key, sha256)
+        return bare if left_out else ref._replace(sha256=sha256)
 
     return encode_refs(map_refs(hashed_ref, list(decode_refs(batch))))
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease, write_held
-from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import COMMIT_FILES, DATASET_JSON
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Violation
@@ -165,15 +164,14 @@ def mark_published(output: str, record: VersionRecord, when: float) -> VersionRe
         return seen if storage.write_if_match(path, seen.dumps().encode(), stored[1]) else now
 
 
-def no_such_version(output: str, version: str, names: Sequence[str] | None = None) -> UsageError:
+def no_such_version(output: str, version: str, names: Sequence[str]) -> UsageError:
     """Returns the error for a missing version, which suggests a similar name or the newest versions.
 
     Args:
       output: Directory that holds the versions.
       version: Name of the missing version.
-      names: Names of the versions to choose from; None for all.
+      names: Names of the versions to choose from.
     """
-    names = version_names(output) if names is None else names
     message = f"{printable(output)} has no version {printable(version)}"
     if not names:
         return UsageError(f"{printable(output)} holds no versions; check the path.")
@@ -255,11 +253,8 @@ def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
     with storage.translated_errors("switch", path):
         if storage.write_if_match(path, pointer.dumps().encode(), tag):
             return True
-        stored = storage.read_with_etag(path)
-    try:
-        return stored is not None and Pointer.loads(stored[0]).version == pointer.version
-    except ValueError:
-        return False
+    now, _ = current_pointer(output, damaged_is_none=True)
+    return now is not None and now.version == pointer.version
 
 
 def located(path: str) -> str:
@@ -281,16 +276,6 @@ def located(path: str) -> str:
     may_hold = storage.knows_conditions(path) if storage.is_remote(path) else os.path.isdir(path)
     if not may_hold or version_name(path) != path or _is_dataset(path):
         return path
-    return follow(path) or path
-
-
-def follow(output: str) -> str:
-    """Returns the dataset directory that the pointer currently names; empty if there are no versions.
-
-    Raises:
-      UsageError: If the version is gone, no version is published, or the pointer is damaged.
-      EngineError: If the storage failed.
-    """
     gone = ""
     for _ in range(_ATTEMPTS):
         # In one request, unlike `read_pointer`, for readers that do not write it.
@@ -302,7 +287,7 @@ def follow(output: str) -> str:
                     f"{name} has versions, but none is published; read one by its name, such as "
                     f"{name}@{names[-1]}, or see with shardwright versions {shell_word(output)} why none is."
                 )
-            return ""
+            return path
         pointer = _parse(output, data)
         directory = version_path(output, pointer.version)
         if _is_dataset(directory):
@@ -415,11 +400,7 @@ def accept_command(place: str, record: VersionRecord) -> str:
       place: Name of the version for commands, `OUT@V`.
       record: Its `version.json`.
     """
-    against = [
-        refusal
-        for refusal in record.refusals
-        if refusal.severity is Severity.ERROR and not is_accepted(refusal, record.accepted)
-    ]
+    against = [refusal for refusal in record.errors if not is_accepted(refusal, record.accepted)]
     names = list(dict.fromkeys(refusal.name for refusal in against))
     if len(names) > _MAX_ACCEPTED or not all(map(_PLAIN.fullmatch, names)):
         names = list(dict.fromkeys(refusal.gate for refusal in against))

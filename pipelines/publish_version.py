@@ -27,7 +27,6 @@ from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.rollback import moved_meanwhile, newest_published, note_publication
 from shardwright.pipelines.tables import console, one_line
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
-from shardwright.schemas.codes import Severity
 from shardwright.schemas.errors import DataRefused, UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
@@ -161,12 +160,11 @@ def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple
       DataRefused: There are other refusals.
     """
     place = f"{output}@{record.version}"
-    errors = [refusal for refusal in record.refusals if refusal.severity is Severity.ERROR]
     choices = dict.fromkeys(word for refusal in record.refusals for word in (refusal.name, refusal.gate))
     for word in names:
         if word not in choices and word not in _GATES:
             hint = nearest(word, [*choices, *_GATES])
-            refused = ", ".join(dict.fromkeys(refusal.name for refusal in errors))
+            refused = ", ".join(dict.fromkeys(refusal.name for refusal in record.errors))
             reason = (
                 f"it was refused because of {printable(refused)}"
                 if refused
@@ -179,7 +177,7 @@ def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple
     if record.state is not VersionState.REFUSED:
         return record.accepted
     accepted = tuple(dict.fromkeys((*record.accepted, *names)))
-    still = [refusal for refusal in errors if not is_accepted(refusal, accepted)]
+    still = [refusal for refusal in record.errors if not is_accepted(refusal, accepted)]
     if not still:
         return accepted
     text = "; ".join(refusal.message.rstrip(".") for refusal in still[:_SHOWN])

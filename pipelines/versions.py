@@ -14,7 +14,6 @@ from shardwright.core.versions import list_versions, no_such_version, read_point
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.results import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
-from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
@@ -240,8 +239,7 @@ def what_changed(record: VersionRecord) -> str:
     """Returns the changes of images since the previous version, or why this version was refused."""
     changes = changes_text(record.changes)
     if record.state is VersionState.REFUSED:
-        errors = (refusal for refusal in record.refusals if refusal.severity is Severity.ERROR)
-        names = list(dict.fromkeys(refusal.name for refusal in errors))
+        names = list(dict.fromkeys(refusal.name for refusal in record.errors))
         return "; ".join(filter(None, (changes, f"refused: {', '.join(names)}" if names else "")))
     if changes or not record.fingerprint:
         return changes

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
+from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import (
     DIGEST,
     WORK_DIR,
@@ -129,6 +130,11 @@ class VersionRecord(Document):
     def is_unseen(self) -> bool:
         """Whether it passed its gates, but reached readers only if the pointer names it."""
         return self.state is VersionState.PUBLISHED and not self.finished
+
+    @property
+    def errors(self) -> list[Violation]:
+        """The violations that refuse it unless somebody accepts them."""
+        return [refusal for refusal in self.refusals if refusal.severity is Severity.ERROR]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as they are stored."""

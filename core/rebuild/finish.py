@@ -247,9 +247,8 @@ def _outcome(
 
 def refusal_message(place: str, record: VersionRecord) -> str:
     """Returns the reason for a refusal and what can be done, in one sentence."""
-    errors = [refusal for refusal in record.refusals if refusal.severity is Severity.ERROR]
-    messages = "; ".join(refusal.message.rstrip(".") for refusal in errors[:_SHOWN])
-    more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
+    messages = "; ".join(refusal.message.rstrip(".") for refusal in record.errors[:_SHOWN])
+    more = f"; and {len(record.errors) - _SHOWN} more" if len(record.errors) > _SHOWN else ""
     stays = f"readers keep {record.previous}" if record.previous else "readers get none yet"
     return (
         f"Version {record.version} was refused and {stays}: {messages}{more}; look at it with "

@@ -13,13 +13,7 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.commit import ConversionSpec, commit
-from shardwright.core.dataset_files import (
-    dataset_name,
-    read_dataset,
-    read_findings,
-    read_measured,
-    write_text,
-)
+from shardwright.core.dataset_files import read_dataset, read_findings, read_measured, write_text
 from shardwright.core.rebuild.begin import PreviousState
 from shardwright.core.rebuild.compare import Decision, repaired_shards, scrub_facts
 from shardwright.core.rebuild.task import RebuildTask, stage
@@ -81,9 +75,8 @@ def commit_version(
     facts = scrub_facts(previous, decision.scrubbed)
     run = {**task.run, "scrub": facts} if facts["shards"] else task.run
     job = ConversionSpec(
-        task.directory, task.directory, settings, task.versions, run, task.started,
-        called=dataset_name(task.output), hold=task.hold,
-    )  # fmt: skip
+        task.directory, task.directory, settings, task.versions, run, task.started, hold=task.hold
+    )
     outcome = {
         **commit(job, forecast, results, checks), "work": work_of(results), "rejected": sorted(rejected),
     }  # fmt: skip

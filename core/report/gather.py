@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeVar
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import dataset_name, read_dataset, short_names
+from shardwright.core.dataset_files import read_dataset, short_names
 from shardwright.core.preview import ledger_entries
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
@@ -130,8 +130,6 @@ def _as_version(
     beside = page is None or page == storage.join(directory, REPORT_HTML)
     return replace(
         data,
-        # Its directory is named after the version, which does not name the dataset.
-        name=dataset_name(output) if data.name == version else data.name,
         place=printable(place),
         drift=drift,
         of_version=record,

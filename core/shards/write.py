@@ -118,8 +118,8 @@ class ShardWriter:
                 return write_ledger(self.directory, ShardResult(header), lines, hold), ShardWork()
             started = time.time()
             file = shard_file(*place, self.settings.suffix)
-            with self._previous_records(plan, reusable) as records:
-                temporary, work = self._write_records(file, plan, records, hold)
+            temporary = storage.temporary_path(self.directory, file, existing=hold is not None)
+            work = self._write_records(temporary, plan, reusable)
             header = replace(
                 work.lines.header(place), file=file, plan_digest=plan.digest, recipe=plan.recipe_digest
             )
@@ -146,15 +146,16 @@ class ShardWriter:
                 return reused
         return None
 
-    def _write_records(
-        self, file: str, plan: ShardPlan, records: PreviousRecords, hold: HeldLease | None
-    ) -> tuple[str, ShardWork]:
-        """Writes the records of a shard to a temporary file; returns its path and the work done."""
-        temporary = storage.temporary_path(self.directory, file, existing=hold is not None)
-        with removed_on_failure(temporary):
+    def _write_records(self, temporary: str, plan: ShardPlan, reusable: ReusableBuilds) -> ShardWork:
+        """Writes the records of a shard to a temporary file, which it removes if it fails; returns the work."""
+        build = reusable.finished or NO_BUILD
+        self.verdicts.update(dict.fromkeys(reusable.damaged, False))
+        trust = reusable.trust_mtime and plan.place[:2] not in reusable.content_changed
+        previous = PreviousRecords(build, plan, trust, reusable.touched, self.verdicts)
+        with removed_on_failure(temporary), previous as records:
             opened = self.sink.open(temporary)
             try:
-                return temporary, self._write_images(plan, records, opened)
+                return self._write_images(plan, records, opened)
             finally:
                 self.sink.close(opened)
 
@@ -185,13 +186,6 @@ class ShardWriter:
         file.write(b"".join(frames))
         work.rejected = tuple(records.rejected)
         return work
-
-    def _previous_records(self, plan: ShardPlan, reusable: ReusableBuilds) -> PreviousRecords:
-        """Returns the records of the earlier build that this shard may copy."""
-        build = reusable.finished or NO_BUILD
-        self.verdicts.update(dict.fromkeys(reusable.damaged, False))
-        trust = reusable.trust_mtime and plan.place[:2] not in reusable.content_changed
-        return PreviousRecords(build, plan, trust, reusable.touched, self.verdicts)
 
 
 def check_codecs(recorded: Mapping[str, str], hook: str) -> None:
