@@ -279,7 +279,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--thresholds", default=None, metavar="FILE",
         help="a gate file: exit code 1 if the new dataset does not pass it",
     )  # fmt: skip
-    parser.add_argument("--report", default="", metavar="FILE", help="write a JSON report to this file")
+    cli_options.add_text(parser, "report", "FILE", "write a JSON report to this file")
 
 
 def execute(options: argparse.Namespace) -> Outcome:

@@ -380,12 +380,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
     parser.add_argument("--records", default="3", metavar="N", help="number of records to show (default: 3)")
-    parser.add_argument(
-        "--split", default="", metavar="NAME", help="split to show (default: the first with records)"
-    )
-    parser.add_argument(
-        "--contact_sheet", default="", metavar="FILE", help="draw the split's images: .png, .jpg, .webp"
-    )
+    cli_options.add_text(parser, "split", "NAME", "split to show (default: the first with records)")
+    cli_options.add_text(parser, "contact_sheet", "FILE", "draw the split's images: .png, .jpg, .webp")
     parser.add_argument(
         "--thumbnails", default=None, metavar="N",
         help="number of images on the sheet, spread over the classes (default: 64)",

@@ -109,7 +109,12 @@ def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = (
         add_setting(_group(parser, item.topic.value), item)
     if "job" not in leave_out:
         group = _group(parser, Topic.RUNNING.value)
-        group.add_argument("--job", default="", metavar="FILE", help="the same settings as a YAML file")
+        add_text(group, "job", "FILE", "the same settings as a YAML file")
+
+
+def add_text(group: argparse._ActionsContainer, name: str, metavar: str, what: str) -> None:
+    """Adds an option whose value is a text; it is empty if the option is not given."""
+    group.add_argument(f"--{name}", default="", metavar=metavar, help=what)
 
 
 def add_setting(group: argparse._ActionsContainer, item: Setting, before: str = "") -> None:
@@ -214,7 +219,7 @@ def add_input_and_output(parser: argparse.ArgumentParser) -> None:
 def add_dataset(parser: argparse.ArgumentParser, what: str) -> None:
     """Adds the dataset argument: DIR, or `--dataset DIR`."""
     parser.add_argument("place", nargs="*", metavar="DIR", help=what)
-    parser.add_argument("--dataset", default="", metavar="DIR", help="the same as the argument DIR")
+    add_text(parser, "dataset", "DIR", "the same as the argument DIR")
 
 
 def dataset_of(namespace: argparse.Namespace) -> str:

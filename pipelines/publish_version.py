@@ -23,6 +23,7 @@ from shardwright.core.versions import (
     switch_pointer,
     write_version_record,
 )
+from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.rollback import moved_meanwhile, newest_published, note_publication
 from shardwright.pipelines.tables import console, one_line
@@ -214,10 +215,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="refusals to accept: their names, or gates (findings, drift, bad_images, rolled_back), "
         "or all",
     )  # fmt: skip
-    parser.add_argument(
-        "--reason", default="", metavar="TEXT",
-        help="why they are accepted; stored in the version's record with the time and your account",
-    )  # fmt: skip
+    why = "why they are accepted; stored in the version's record with the time and your account"
+    cli_options.add_text(parser, "reason", "TEXT", why)
 
 
 def execute(options: argparse.Namespace) -> Outcome:

@@ -109,13 +109,9 @@ def report(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
-    parser.add_argument(
-        "--previous", default="", metavar="DIR", help="the previous dataset, to show the differences"
-    )
-    parser.add_argument(
-        "--output", default="", metavar="FILE",
-        help="the page to write (default: report.html in the dataset directory)",
-    )  # fmt: skip
+    cli_options.add_text(parser, "previous", "DIR", "the previous dataset, to show the differences")
+    what = "the page to write (default: report.html in the dataset directory)"
+    cli_options.add_text(parser, "output", "FILE", what)
 
 
 def execute(options: argparse.Namespace) -> Outcome:

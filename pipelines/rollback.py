@@ -21,6 +21,7 @@ from shardwright.core.versions import (
     switch_pointer,
     write_version_record,
 )
+from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.tables import console
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
@@ -217,7 +218,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "version", nargs="?", default="", metavar="V",
         help="the version to return to (default: the version before)",
     )  # fmt: skip
-    parser.add_argument("--to", default="", metavar="VERSION", help="the same as V")
+    cli_options.add_text(parser, "to", "VERSION", "the same as V")
 
 
 def execute(options: argparse.Namespace) -> Outcome:

@@ -300,9 +300,7 @@ def print_salvage_summary(result: SalvageResult) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     cli_options.add_dataset(parser, "a damaged dataset directory, or 'dir/*.tfrecord'")
-    parser.add_argument(
-        "--output", default="", metavar="DIR", help="an empty directory for the saved dataset"
-    )
+    cli_options.add_text(parser, "output", "DIR", "an empty directory for the saved dataset")
     parser.add_argument(
         "--fast", action="store_true", help="decode no images: keep every record that is a sound Example"
     )

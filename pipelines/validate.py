@@ -476,27 +476,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also image statistics: duplicates, dark and blurred images, ...",
     )  # fmt: skip
     gates = parser.add_argument_group("gates")
-    gates.add_argument("--fail_on", default="", metavar="CODE,...", help="make these findings errors")
-    gates.add_argument("--warn_on", default="", metavar="CODE,...", help="make these findings warnings")
-    gates.add_argument(
-        "--expect", default="", metavar="FILE", help="a gate file: the requirements of the dataset"
-    )
+    cli_options.add_text(gates, "fail_on", "CODE,...", "make these findings errors")
+    cli_options.add_text(gates, "warn_on", "CODE,...", "make these findings warnings")
+    cli_options.add_text(gates, "expect", "FILE", "a gate file: the requirements of the dataset")
     results = parser.add_argument_group("results")
-    results.add_argument(
-        "--junit", default="", metavar="FILE", help="write the findings as JUnit XML, for CI systems"
-    )
-    results.add_argument(
-        "--report", default=None, metavar="FILE",
-        help="the JSON file to write (default: findings.json in the dataset directory)",
-    )  # fmt: skip
-    results.add_argument(
-        "--html", default=None, metavar="FILE",
-        help="the page to write (default: report.html in the dataset directory)",
-    )  # fmt: skip
-    results.add_argument(
-        "--previous", default="", metavar="DIR",
-        help="the previous dataset, to show the differences on the page",
-    )  # fmt: skip
+    cli_options.add_text(results, "junit", "FILE", "write the findings as JUnit XML, for CI systems")
+    what = "the JSON file to write (default: findings.json in the dataset directory)"
+    cli_options.add_text(results, "report", "FILE", what)
+    what = "the page to write (default: report.html in the dataset directory)"
+    cli_options.add_text(results, "html", "FILE", what)
+    what = "the previous dataset, to show the differences on the page"
+    cli_options.add_text(results, "previous", "DIR", what)
     group = parser.add_argument_group("comparison with the source")
     group.add_argument(
         "--against", action="append", default=[], metavar="PATH",

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.report.index_page import write_index
 from shardwright.core.versions import list_versions, no_such_version, read_pointer, version_names
+from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.results import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
@@ -249,8 +250,8 @@ def what_changed(record: VersionRecord) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.add_argument("output", metavar="OUT", help="the directory of the versions")
-    parser.add_argument("--pin", default="", metavar="V", help="keep this version until --unpin")
-    parser.add_argument("--unpin", default="", metavar="V", help="let retention remove this version again")
+    cli_options.add_text(parser, "pin", "V", "keep this version until --unpin")
+    cli_options.add_text(parser, "unpin", "V", "let retention remove this version again")
 
 
 def execute(options: argparse.Namespace) -> Outcome:
