@@ -174,18 +174,12 @@ def commit(
         whole_files = [file for file in left if not storage.is_temporary(file)]
         whole = FindingSummary().add(check_directory(result, whole_files))
         whole = whole.merge(findings) if findings else whole
-        stored = write_results(
-            ResultFiles.in_folder(job.directory, statistics is not None, hold=job.hold, option="--output"),
-            Results(
-                printable(job.output),
-                result,
-                CheckDepth.of_verification(job.settings.verify),
-                checks,
-                whole,
-                statistics,
-                job.output,
-            ),
+        depth = CheckDepth.of_verification(job.settings.verify)
+        checked = Results(printable(job.output), result, depth, checks, whole, statistics, job.output)
+        places = ResultFiles.in_folder(
+            job.directory, statistics is not None, hold=job.hold, option="--output"
         )
+        stored = write_results(places, checked)
         # The file keeps the findings of earlier checks of the same build, but this run found only its own.
         report = replace(stored, counts=whole.by_code(), findings=whole.by_place())
         outcome["findings"] = report.counts

@@ -91,16 +91,16 @@ def report(
                 "--output is missing; for files without a dataset.json, name the page to write, such as "
                 "report.html."
             )
-        with converters(run.uses_processes("")):
-            data = gather_files(target.name, target.files)
-    else:
-        drift = None
-        if previous:
-            from shardwright.pipelines.diff import drift_since
+    drift = None
+    if target.directory and previous:
+        from shardwright.pipelines.diff import drift_since
 
-            drift = drift_since(previous, target.directory, beam_options, progress).as_json()
-        with converters(run.uses_processes("")):
+        drift = drift_since(previous, target.directory, beam_options, progress).as_json()
+    with converters(run.uses_processes("")):
+        if target.directory:
             data = gather(target.directory, drift=drift, page=path)
+        else:
+            data = gather_files(target.name, target.files)
     page = render(data).encode()
     write_result(path, page, "--output", "page")
     return ReportResult(path, len(page), data)

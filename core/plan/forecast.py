@@ -263,23 +263,11 @@ def make_forecast(
     splits_from = splits_from if summary.named else SplitsFrom.HASH
     facts = replace(request.facts, splits_from=splits_from)
     notes = tuple(without_effect(request.given, facts, request.facts))
+    texts = _texts(labels, layout, request.rules.apply_to_texts(merge_class_texts(class_ids)), carried)
+    named = {*classes, *own_ids, *class_names}
+    unused = unused_ids(labels, layout.first_label, named, carried.labels, carried.unused_ids)
     forecast = Forecast(
-        plan=Plan(
-            labels,
-            shards,
-            estimates,
-            identity,
-            _texts(labels, layout, request.rules.apply_to_texts(merge_class_texts(class_ids)), carried),
-            unused_ids(
-                labels,
-                layout.first_label,
-                {*classes, *own_ids, *class_names},
-                carried.labels,
-                carried.unused_ids,
-            ),
-            split_bounds,
-            fold_bounds,
-        ),
+        plan=Plan(labels, shards, estimates, identity, texts, unused, split_bounds, fold_bounds),
         candidates={split: summary.candidates[split] for split in shards},
         listed={split: summary.listed[split] for split in (*shards, *({NO_SPLIT} & summary.listed.keys()))},
         filtered=_filtered(summary, settings, cut),
@@ -289,11 +277,7 @@ def make_forecast(
         sampled=sample.tried,
         sample_faults=sample.faults,
         limit_cut=cut,
-        warnings=(
-            *unmatched,
-            *_warnings(request, summary, classes, labels, shards, class_ids),
-            *notes,
-        ),
+        warnings=(*unmatched, *_warnings(request, summary, classes, labels, shards, class_ids), *notes),
         split_class_counts={split: in_name_order(summary.classes.get(split, {})) for split in shards},
         splits_from=splits_from,
         keys=keys,

@@ -236,17 +236,12 @@ def gate_version(
         summary = FindingSummary().add(check_directory(dataset, listed))
         summary.add(check_sidecars(dataset, directory))
         summary.add(repaired_shards(previous.version, committed["rejected"]))
-        depth = CheckDepth.of_verification(task.settings.verify)
-        report = write_results(
-            # The page is drawn last.
-            ResultFiles.in_folder(directory, statistics is not None, hold=task.hold, option="--output"),
-            Results(
-                printable(directory), dataset, depth, checks, summary.merge(findings), statistics, directory
-            ),
-            task.gates.findings,
-            # The limits apply to differences, so a first version has nothing to check.
-            task.gates.expectations if previous.dataset is not None else task.gates.alone,
-        )
+        depth, summary = CheckDepth.of_verification(task.settings.verify), summary.merge(findings)
+        checked = Results(printable(directory), dataset, depth, checks, summary, statistics, directory)
+        places = ResultFiles.in_folder(directory, statistics is not None, hold=task.hold, option="--output")
+        # The limits apply to differences, so a first version has nothing to check. The page is drawn last.
+        expected = task.gates.expectations if previous.dataset is not None else task.gates.alone
+        report = write_results(places, checked, task.gates.findings, expected)
         drift, accepted, digests = None, Accepted(), _write_check_list(task, checks, listed)
         if previous.dataset is not None:
             accepted = read_accepted(task.output, previous.version, previous.dataset)

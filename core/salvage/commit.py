@@ -108,15 +108,8 @@ def commit_salvage(
         digests[LOST_JSONL] = _write_lost(job, saved)
         dataset = replace(dataset, files={**dataset.files, **digests})
         facts = {"salvaged": printable(job.dataset), "convert_seconds": 0.0, "reused_shards": 0}
-        write_commit(
-            job.output,
-            dataset,
-            sidecars,
-            run_document(job.run, job.output, job.started, facts),
-            outcome,
-            listed,
-            job.hold,
-        )
+        run = run_document(job.run, job.output, job.started, facts)
+        write_commit(job.output, dataset, sidecars, run, outcome, listed, job.hold)
         return outcome
 
 
