@@ -67,7 +67,7 @@ def _sorted(items: Iterable[Finding | Leftover], what: str, buckets: int) -> Ite
 
 
 @composite
-def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam.PCollection:
+def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam.PCollection[FindingSummary]:
     """Lists the source again and compares it with the dataset. `PBegin -> PCollection[FindingSummary]`.
 
     Images and records meet by shard, because an image's shard is a function of its key and the plan. Those

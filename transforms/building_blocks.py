@@ -75,7 +75,9 @@ def in_global_window(value: object) -> WindowedValue | beam.pvalue.TaggedOutput:
 
 
 @composite
-def CallOnce(begin: beam.pvalue.PBegin, function: Callable[..., Any], *arguments: Any) -> beam.PCollection:
+def CallOnce(
+    begin: beam.pvalue.PBegin, function: Callable[..., Any], *arguments: Any
+) -> beam.PCollection[Any]:
     """Calls a function once. `pipeline -> PCollection of its result`.
 
     Args:
@@ -168,7 +170,7 @@ class SumOfBundle(beam.DoFn, Generic[Sum]):
 added_findings = merge_all(FindingSummary)
 
 
-def added_statistics(statistics: beam.PCollection | None) -> beam.pvalue.AsSingleton | None:
+def added_statistics(statistics: beam.PCollection[Statistics] | None) -> beam.pvalue.AsSingleton | None:
     """Returns a side input of the sum of statistics.
 
     Args:

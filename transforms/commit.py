@@ -12,6 +12,7 @@ import apache_beam as beam
 from shardwright.core.commit import ConversionSpec, begin_conversion, commit, remove_commit
 from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, given_back, own_holder
+from shardwright.core.plan.assign import PlannedShard
 from shardwright.core.shards.finish import condense
 from shardwright.core.shards.reuse import is_changed
 from shardwright.core.shards.shard_plan import plan_shard
@@ -35,7 +36,9 @@ _TOGETHER = 256
 
 
 @composite
-def BeginConversion(begin: beam.PCollection, job: ConversionSpec) -> beam.PCollection:
+def BeginConversion(
+    begin: beam.PCollection[bytes], job: ConversionSpec
+) -> beam.PCollection[HeldLease | None]:
     """Takes the lease of an output. `PCollection of one element -> PCollection[HeldLease or None]`.
 
     The result has one element. The other steps wait for it.
@@ -58,11 +61,11 @@ def BeginConversion(begin: beam.PCollection, job: ConversionSpec) -> beam.PColle
 
 @composite
 def RemoveCommit(
-    hold: beam.PCollection,
+    hold: beam.PCollection[HeldLease | None],
     job: ConversionSpec,
-    planned: beam.PCollection,
-    forecast: beam.PCollection,
-) -> beam.PCollection:
+    planned: beam.PCollection[PlannedShard],
+    forecast: beam.PCollection[Forecast],
+) -> beam.PCollection[HeldLease | None]:
     """Removes an old `dataset.json` if any shard changes. `PCollection[HeldLease or None] -> the same`.
 
     A shard that is rebuilt only because its file is damaged gets the bytes that `dataset.json` states.
@@ -85,7 +88,7 @@ def RemoveCommit(
 
 
 @composite
-def CondenseResults(results: beam.PCollection) -> beam.PCollection:
+def CondenseResults(results: beam.PCollection[ShardResult]) -> beam.PCollection[ShardResult]:
     """Makes the results of shards small. `PCollection[ShardResult] -> PCollection[ShardResult]`.
 
     One step reads the results of all shards together, and condenses them again. A pipeline element may have
@@ -103,12 +106,12 @@ def CondenseResults(results: beam.PCollection) -> beam.PCollection:
 
 @composite
 def CommitDataset(
-    results: beam.PCollection,
+    results: beam.PCollection[ShardResult],
     job: ConversionSpec,
-    forecast: beam.PCollection,
+    forecast: beam.PCollection[Forecast],
     verified: Validated,
-    hold: beam.PCollection,
-) -> beam.PCollection:
+    hold: beam.PCollection[HeldLease | None],
+) -> beam.PCollection[dict[str, Any]]:
     """Commits a dataset. `PCollection[ShardResult] -> PCollection[outcome]`.
 
     Args:

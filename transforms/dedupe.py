@@ -28,8 +28,8 @@ from shardwright.transforms.building_blocks import composite
 
 @composite
 def DedupeExact(
-    batches: beam.PCollection, max_bytes: int, keys: KeyRules, class_names: Sequence[str] = ()
-) -> beam.PCollection:
+    batches: beam.PCollection[EncodedRefs], max_bytes: int, keys: KeyRules, class_names: Sequence[str] = ()
+) -> beam.PCollection[EncodedRefs]:
     """Marks copies of images. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
 
     Args:
@@ -58,7 +58,9 @@ def DedupeExact(
 
 
 @composite
-def LimitPerClass(batches: beam.PCollection, limit: int, seed: int) -> beam.PCollection:
+def LimitPerClass(
+    batches: beam.PCollection[EncodedRefs], limit: int, seed: int
+) -> beam.PCollection[EncodedRefs]:
     """Filters images beyond the limit of a class. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
 
     An image with several classes counts for each of them, and is taken if it is within all their limits. So

@@ -47,8 +47,11 @@ def _fingerprint_sources(
 
 @composite
 def DedupeNear(
-    batches: beam.PCollection, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str]
-) -> beam.PCollection:
+    batches: beam.PCollection[EncodedRefs],
+    settings: ConvertSettings,
+    keys: KeyRules,
+    class_names: Sequence[str],
+) -> beam.PCollection[EncodedRefs]:
     """Marks images that look like a larger one. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
 
     Args:

@@ -72,7 +72,9 @@ def _with_relabels(total: Changes, relabels: Iterable[Relabel]) -> Changes:
 
 
 @composite
-def CompareDatasets(pairs: beam.PCollection, lost_is_empty: bool = False) -> beam.PCollection:
+def CompareDatasets(
+    pairs: beam.PCollection[LedgerPair], lost_is_empty: bool = False
+) -> beam.PCollection[Changes]:
     """Compares two datasets image by image. `PCollection[LedgerPair] -> PCollection[Changes]`.
 
     It reads only ledgers. Images with the same place in both datasets are compared where their ledgers are

@@ -56,6 +56,8 @@ from shardwright.transforms.runner_features import has_one_worker, report_source
 
 #: References of one place: of a shard, or of the keys or ids in a bucket.
 _PlacedRefs = tuple[ShardId, EncodedRefs]
+#: What `ListSources` returns besides references.
+_Listed = tuple[beam.PCollection[ClassId], beam.PCollection[RuleMatches], beam.PCollection[ListingDigest]]
 _CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.
@@ -84,14 +86,14 @@ class _ListPart(beam.DoFn):
 
 @composite
 def ListSources(
-    begin: beam.pvalue.PBegin | beam.PCollection,
+    begin: beam.pvalue.PBegin | beam.PCollection[Any],
     inputs: Sequence[Input],
     context: Context,
-) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection]:
+) -> tuple[beam.PCollection[ImageRef], *_Listed]:
     """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId], ...)`.
 
-    The second result contains the ids that sources give to class names; it may have duplicates. The third is
-    a PCollection of RuleMatches, and the fourth of ListingDigests, whose sum is the digest of all items.
+    The second result contains the ids that sources give to class names; it may have duplicates. The sum of
+    the ListingDigests is the digest of all items.
 
     Args:
       begin: The pipeline, or a PCollection of one element, to list the inputs once that element is ready.
@@ -155,13 +157,13 @@ def _add_batch(summary: RefSummary, batch: EncodedRefs, splits: PartBounds | Non
 
 @composite
 def ChooseParts(
-    batches: beam.PCollection,
+    batches: beam.PCollection[EncodedRefs],
     settings: ConvertSettings,
     purpose: str,
     carried: beam.pvalue.AsSingleton | Plan | None = None,
     splits: beam.pvalue.AsSingleton | None = None,
-) -> beam.PCollection:
-    """Chooses the bounds of splits or folds. `PCollection[EncodedRefs] -> [PartBounds]`.
+) -> beam.PCollection[PartBounds]:
+    """Chooses the bounds of splits or folds. `PCollection[EncodedRefs] -> PCollection[PartBounds]`.
 
     Args:
       batches: References of images.
@@ -195,13 +197,13 @@ def ChooseParts(
 
 @composite
 def ForecastDataset(
-    batches: beam.PCollection,
+    batches: beam.PCollection[EncodedRefs],
     request: ConversionRequest,
-    class_ids: beam.PCollection,
-    matches: beam.PCollection,
-    carried: beam.PCollection | None = None,
-) -> beam.PCollection:
-    """Counts all references, samples some and plans. `PCollection[EncodedRefs] -> [Forecast]`.
+    class_ids: beam.PCollection[ClassId],
+    matches: beam.PCollection[RuleMatches],
+    carried: beam.PCollection[Plan | None] | None = None,
+) -> beam.PCollection[Forecast]:
+    """Counts all references, samples some and plans. `PCollection[EncodedRefs] -> PCollection[Forecast]`.
 
     Args:
       batches: References of images.
@@ -284,8 +286,8 @@ class SortBuffered(beam.DoFn):
 
 @composite
 def AssignShards(
-    batches: beam.PCollection, settings: ConvertSettings, forecast: beam.PCollection
-) -> beam.PCollection:
+    batches: beam.PCollection[EncodedRefs], settings: ConvertSettings, forecast: beam.PCollection[Forecast]
+) -> beam.PCollection[tuple[ShardId, Iterable[EncodedRefs]]]:
     """Groups references by shard. `PCollection[EncodedRefs] -> PCollection[((split, shard), [EncodedRefs])]`.
 
     A shard is a range of hashes, so it may be empty if a split has few images for its shards. The images that
@@ -317,16 +319,15 @@ def AssignShards(
 
 @composite
 def ListImages(
-    begin: beam.pvalue.PBegin | beam.PCollection,
+    begin: beam.pvalue.PBegin | beam.PCollection[Any],
     inputs: Sequence[Input],
     context: Context,
     class_names: Sequence[str],
-) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection]:
+) -> tuple[beam.PCollection[EncodedRefs], *_Listed]:
     """Lists the inputs as `ListSources` does, and packs the references.
 
-    `PBegin -> (PCollection[EncodedRefs], PCollection[ClassId], PCollection[RuleMatches],
-    PCollection[ListingDigest])`. Copies of images, and images beyond the limit of a class, are marked as left
-    out, if the settings say so.
+    `PBegin -> (PCollection[EncodedRefs], PCollection[ClassId], ...)`. Copies of images, and images beyond the
+    limit of a class, are marked as left out, if the settings say so.
 
     Args:
       begin: The pipeline, or a PCollection of one element, to list the inputs once that element is ready.
@@ -351,11 +352,11 @@ def ListImages(
 
 @composite
 def PlanDataset(
-    begin: beam.pvalue.PBegin | beam.PCollection,
+    begin: beam.pvalue.PBegin | beam.PCollection[Any],
     request: ConversionRequest,
     spool: Spool,
-    carried: beam.PCollection | None = None,
-) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection]:
+    carried: beam.PCollection[Plan | None] | None = None,
+) -> tuple[beam.PCollection[EncodedRefs], beam.PCollection[Forecast], beam.PCollection[ListingDigest]]:
     """Lists the inputs of a conversion and plans its dataset.
 
     `PBegin -> (PCollection[EncodedRefs], PCollection of the one Forecast, PCollection[ListingDigest])`.
@@ -381,8 +382,8 @@ def PlanDataset(
 
 @composite
 def PlanShards(
-    batches: beam.PCollection, request: ConversionRequest, forecast: beam.PCollection
-) -> beam.PCollection:
+    batches: beam.PCollection[EncodedRefs], request: ConversionRequest, forecast: beam.PCollection[Forecast]
+) -> beam.PCollection[PlannedShard]:
     """Assigns references to shards. `PCollection[EncodedRefs] -> PCollection[PlannedShard]`.
 
     Equal keys and equal ids are refused before any shard is written.

@@ -49,12 +49,12 @@ from shardwright.transforms.validate import Validated, VerifyShards
 
 @composite
 def CompareWithPrevious(
-    planned: beam.PCollection,
+    planned: beam.PCollection[PlannedShard],
     task: RebuildTask,
-    forecast: beam.PCollection,
-    previous: beam.PCollection,
-    digests: beam.PCollection,
-) -> beam.PCollection:
+    forecast: beam.PCollection[Forecast],
+    previous: beam.PCollection[PreviousState],
+    digests: beam.PCollection[ListingDigest],
+) -> beam.PCollection[Decision]:
     """Compares planned shards with the latest version. `PCollection[PlannedShard] -> PCollection[Decision]`.
 
     The result has one element. Meanwhile a part of the latest version's shards is read again
@@ -108,7 +108,10 @@ def CompareWithPrevious(
 
 @composite
 def VerifyVersion(
-    results: beam.PCollection, task: RebuildTask, forecast: beam.PCollection, previous: beam.PCollection
+    results: beam.PCollection[ShardResult],
+    task: RebuildTask,
+    forecast: beam.PCollection[Forecast],
+    previous: beam.PCollection[PreviousState],
 ) -> Validated:
     """Reads the new shards back, and compares all records. `PCollection[ShardResult] -> Validated`.
 
@@ -163,13 +166,13 @@ def VerifyVersion(
 
 @composite
 def CommitVersion(
-    results: beam.PCollection,
+    results: beam.PCollection[ShardResult],
     task: RebuildTask,
-    previous: beam.PCollection,
-    decision: beam.PCollection,
-    forecast: beam.PCollection,
-    checks: beam.PCollection,
-) -> beam.PCollection:
+    previous: beam.PCollection[PreviousState],
+    decision: beam.PCollection[Decision],
+    forecast: beam.PCollection[Forecast],
+    checks: beam.PCollection[ShardCheck],
+) -> beam.PCollection[dict[str, Any] | None]:
     """Commits the shards as a dataset. `PCollection[ShardResult] -> PCollection[outcome or None]`.
 
     Args:
@@ -202,12 +205,12 @@ def CommitVersion(
 
 @composite
 def PublishVersion(
-    committed: beam.PCollection,
+    committed: beam.PCollection[dict[str, Any] | None],
     task: RebuildTask,
-    previous: beam.PCollection,
-    decision: beam.PCollection,
+    previous: beam.PCollection[PreviousState],
+    decision: beam.PCollection[Decision],
     verified: Validated,
-) -> beam.PCollection:
+) -> beam.PCollection[dict[str, Any]]:
     """Compares a new version with the latest one, applies the gates, switches the pointer, and cleans up.
 
     `PCollection[outcome or None] -> PCollection[outcome of the rebuild]`.

@@ -32,11 +32,11 @@ def _save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> Iterat
 
 @composite
 def SalvageDataset(
-    tasks: beam.PCollection,
+    tasks: beam.PCollection[SalvageTask],
     job: SalvageJob,
-    schema: beam.PCollection,
+    schema: beam.PCollection[RecordSchema],
     dataset: Dataset | None,
-) -> beam.PCollection:
+) -> beam.PCollection[dict[str, Any]]:
     """Saves every shard, then commits. `PCollection[SalvageTask] -> PCollection[outcome]`.
 
     Args:

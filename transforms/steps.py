@@ -22,6 +22,7 @@ from shardwright.core.plan.request import checked_settings
 from shardwright.core.records.build import ExampleBuilder, check_labels, label_ids
 from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes
+from shardwright.schemas.ledger import Entry
 from shardwright.transforms.building_blocks import composite
 
 _QUARANTINED = "quarantined"
@@ -67,7 +68,7 @@ def attempt(element: ImageElement, step: Callable[[ImageElement], ImageElement])
 
 
 @composite
-def ReadImages(refs: beam.PCollection, /, **settings: Any) -> beam.PCollection:
+def ReadImages(refs: beam.PCollection[ImageRef | str], /, **settings: Any) -> beam.PCollection[ImageElement]:
     """Reads images. `PCollection[ImageRef | str] -> PCollection[ImageElement]`.
 
     Args:
@@ -91,7 +92,9 @@ def ReadImages(refs: beam.PCollection, /, **settings: Any) -> beam.PCollection:
 
 
 @composite
-def DecodeAndResize(images: beam.PCollection, /, **settings: Any) -> beam.PCollection:
+def DecodeAndResize(
+    images: beam.PCollection[ImageElement], /, **settings: Any
+) -> beam.PCollection[ImageElement]:
     """Decodes, resizes and encodes. `PCollection[ImageElement] -> PCollection[ImageElement]`.
 
     Args:
@@ -114,13 +117,13 @@ def DecodeAndResize(images: beam.PCollection, /, **settings: Any) -> beam.PColle
 
 @composite
 def BuildExamples(
-    images: beam.PCollection,
+    images: beam.PCollection[ImageElement],
     /,
     labels: Sequence[str],
     layout: str = "classification",
     as_proto: bool = False,
     **settings: Any,
-) -> tuple[beam.PCollection, beam.PCollection]:
+) -> tuple[beam.PCollection[Any], beam.PCollection[Entry]]:
     """Builds records. `PCollection[ImageElement] -> (PCollection[bytes], PCollection[Entry])`.
 
     The second result holds the images that were left out, each with source, stage and reason. The custom

@@ -44,6 +44,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
+from shardwright.schemas.statistics import Statistics
 from shardwright.transforms.building_blocks import InThreads, composite
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
@@ -61,9 +62,9 @@ class Validated(NamedTuple):
       statistics: PCollection of Statistics, one for each shard. None if no image was decoded.
     """
 
-    checks: beam.PCollection | None
-    findings: beam.PCollection
-    statistics: beam.PCollection | None = None
+    checks: beam.PCollection[ShardCheck] | None
+    findings: beam.PCollection[FindingSummary]
+    statistics: beam.PCollection[Statistics] | None = None
 
 
 def _stated_records(task: ShardTask) -> int:
@@ -128,8 +129,9 @@ def _outputs_of(check: ShardCheck, buckets: int | None, depth: CheckDepth, summa
 
 @composite
 def GroupPicturesThatShare(
-    seen: tuple[beam.PCollection, beam.PCollection], buckets: int | beam.pvalue.AsSingleton
-) -> beam.PCollection:
+    seen: tuple[beam.PCollection[tuple[int, bytes]], beam.PCollection[tuple[int, bytes]]],
+    buckets: int | beam.pvalue.AsSingleton,
+) -> beam.PCollection[tuple[Bucket, Iterable[bytes]]]:
     """Brings images together that share a value: `two PCollections -> PCollection[((what, bucket), [rows])]`.
 
     Args:
@@ -156,8 +158,10 @@ def GroupPicturesThatShare(
 
 @composite
 def CompareImages(
-    seen: tuple[beam.PCollection, ...], schema: beam.PCollection, buckets: beam.PCollection
-) -> beam.PCollection:
+    seen: tuple[beam.PCollection[Any], ...],
+    schema: beam.PCollection[RecordSchema],
+    buckets: beam.PCollection[int],
+) -> beam.PCollection[FindingSummary]:
     """Compares images with each other: `four PCollections -> PCollection[FindingSummary]`.
 
     Finds duplicates, outliers, and unbalanced classes.
@@ -198,8 +202,8 @@ def CompareImages(
 
 @composite
 def ValidateShards(
-    tasks: beam.PCollection,
-    schema: beam.PCollection,
+    tasks: beam.PCollection[ShardTask],
+    schema: beam.PCollection[RecordSchema],
     depth: CheckDepth,
     stores: bool = False,
     hold: HeldLease | None = None,
@@ -254,8 +258,8 @@ def ValidateShards(
 
 @composite
 def CompareLedgers(
-    results: beam.PCollection, directory: str, forecast: beam.PCollection
-) -> tuple[beam.PCollection, beam.PCollection]:
+    results: beam.PCollection[ShardResult], directory: str, forecast: beam.PCollection[Forecast]
+) -> tuple[beam.PCollection[FindingSummary], beam.PCollection[FindingSummary]]:
     """Compares the sources of all records. `PCollection[ShardResult] -> two of FindingSummary`.
 
     Equal sources and dropped objects are found from the ledgers alone, without reading shards. The first
@@ -306,8 +310,8 @@ def _read_ledger(result: ShardResult, forecast: Forecast, directory: str) -> Ite
 
 @composite
 def VerifyShards(
-    results: beam.PCollection,
-    forecast: beam.PCollection,
+    results: beam.PCollection[ShardResult],
+    forecast: beam.PCollection[Forecast],
     directory: str,
     settings: ConvertSettings,
     tasks_of: Callable[..., Iterable[ShardTask]],
@@ -329,7 +333,7 @@ def VerifyShards(
     """
     depth, layout = CheckDepth.of_verification(settings.verify), settings.record_layout
     checks = statistics = None
-    findings: list[beam.PCollection] = []
+    findings: list[beam.PCollection[FindingSummary]] = []
     if depth is not CheckDepth.NONE:
         schema = forecast | "NameSchema" >> beam.Map(
             lambda forecast: schema_of_plan(layout.features, layout.first_label, forecast.plan)

@@ -59,10 +59,10 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
         directory: str,
         settings: ConvertSettings,
         versions: Mapping[str, str],
-        forecast: beam.PCollection,
+        forecast: beam.PCollection[Forecast],
         resume: bool = False,
-        reusable: beam.PCollection | None = None,
-        hold: HeldLease | beam.PCollection | None = None,
+        reusable: beam.PCollection[ReusableBuilds] | None = None,
+        hold: HeldLease | beam.PCollection[HeldLease | None] | None = None,
     ) -> None:
         super().__init__(
             file_path_prefix=directory,
@@ -77,7 +77,7 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
             beam.pvalue.AsSingleton(hold) if isinstance(hold, beam.PCollection) else hold,
         )
 
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+    def expand(self, shards: beam.PCollection[PlannedShard]) -> beam.PCollection[ShardResult]:
         """Applies the transform."""
         write = beam.ParDo(self._write, *self._side_inputs).with_output_types(ShardResult)
         if uses_resource_hints(shards.pipeline.options):
