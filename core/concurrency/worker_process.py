@@ -54,7 +54,9 @@ _END_SECONDS = 5.0
 class Board:
     """What a process works on, in memory that it shares with the process that started it.
 
-    It can be read after the process has crashed, and while a decoder holds its interpreter lock.
+    It can be read after the process has crashed, and while a decoder holds its interpreter lock. Each head is
+    copied as a whole, because `struct.pack_into` first fills its place with zeros. A reader could then see a
+    step that began when the machine started.
 
     Args:
       descriptor: Descriptor of an open file of at least `Board.BYTES` bytes.
@@ -74,16 +76,16 @@ class Board:
     def write(self, task: Task | None) -> None:
         """Notes the current step of the work on the item; None between two steps."""
         if task is None:
-            _HEAD.pack_into(self._map, 0, self._item, time.monotonic(), 0, 0)
+            self._map[: _HEAD.size] = _HEAD.pack(self._item, time.monotonic(), 0, 0)
             return
         place = task.place.encode(errors="replace")[-_PLACE_BYTES:]
         stage = task.stage.encode()[:_STAGE_BYTES]
         self._map[_HEAD.size : _HEAD.size + len(place) + len(stage)] = place + stage
-        _HEAD.pack_into(self._map, 0, self._item, task.started, len(place), len(stage))
+        self._map[: _HEAD.size] = _HEAD.pack(self._item, task.started, len(place), len(stage))
 
     def read(self) -> tuple[int, Task | None]:
         """Returns the index of the current item, and the current step; -1 and None if there are none."""
-        item, started, place, stage = _HEAD.unpack_from(self._map, 0)
+        item, started, place, stage = _HEAD.unpack(self._map[: _HEAD.size])
         text = self._map[_HEAD.size : _HEAD.size + place + stage]
         task = Task(text[:place].decode(errors="replace"), text[place:].decode(errors="replace"), started)
         return item, task if stage else None

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -28,7 +29,7 @@ from shardwright.core.concurrency.converters import (
     current_converters,
 )
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.concurrency.worker_process import WorkerProcess
+from shardwright.core.concurrency.worker_process import Board, WorkerProcess
 from shardwright.pipelines.log import log_as
 from shardwright.schemas.errors import EngineError, UsageError
 
@@ -300,3 +301,32 @@ def test_a_fork_has_its_own_process_and_threads() -> None:
         "assert not os.wait()[1] and starter() == os.getpid()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+#: Notes one step after the other, as a worker process does.
+WRITE = """
+import sys, time
+from shardwright.core.concurrency.underway import Task
+from shardwright.core.concurrency.worker_process import Board
+board = Board(int(sys.argv[1]))
+board.begin_item(0)
+while True:
+    board.write(Task("a.jpg", "read", time.monotonic()))
+"""
+
+
+def test_a_step_that_is_just_noted_never_looks_old() -> None:
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(Board.BYTES))
+        file.flush()
+        board, began = Board(file.fileno()), time.monotonic()
+        command = [sys.executable, "-c", WRITE, str(file.fileno())]
+        with subprocess.Popen(command, pass_fds=[file.fileno()]) as writer:
+            try:
+                while board.read()[1] is None:
+                    assert writer.poll() is None
+                for _ in range(200_000):
+                    _, task = board.read()
+                    assert task is not None and task.started >= began
+            finally:
+                writer.kill()
