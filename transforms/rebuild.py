@@ -150,7 +150,7 @@ def VerifyVersion(
         yield written._replace(previous_checks=tuple(shared))
 
     checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
-    verified = results | "VerifyShards" >> VerifyShards(
+    verified: Validated = results | "VerifyShards" >> VerifyShards(
         forecast,
         task.directory,
         task.settings,

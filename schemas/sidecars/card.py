@@ -7,8 +7,10 @@ it says that it finds no data that it supports. Without `configs` it would load 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from shardwright.schemas.dataset import SAMPLES_JPG, Dataset, sample_types, stored_formats
 from shardwright.schemas.feature_roles import CLASS_ROLES, FeatureRole
@@ -57,7 +59,7 @@ def readme_md(dataset: Dataset) -> str:
     settings, origin = dataset.plan.settings, dataset.provenance
     texts = dict(zip(dataset.labels, dataset.plan.label_texts))
     resized = f"fitted to {settings['resize']} ({settings['fit']})" if settings.get("resize") else ""
-    filters = {
+    filters: dict[str, Callable[..., Any]] = {
         "yaml": _quoted,
         "plain": _plain,
         "code": _code,
