@@ -382,7 +382,7 @@ def test_only_the_step_that_converts_asks_prime_for_memory(jobs: list[Described]
 
 def test_each_job_is_one_graph_that_ends_with_its_last_step(jobs: list[Described]) -> None:
     for described in jobs:
-        last = "PublishVersion/Publish" if "PublishVersion" in described.top else "CommitDataset/Commit"
+        last = "PublishVersion/Publish" if "PublishVersion" in described.top else "CommitDataset/Commit/Call"
         steps, makers = described.steps, {}
         for name, step in steps.items():
             if not step.subtransforms:
@@ -400,7 +400,7 @@ def test_each_job_is_one_graph_that_ends_with_its_last_step(jobs: list[Described
 
 
 def test_the_writer_waits_for_the_check_of_keys(full_job: Described) -> None:
-    step = full_job.steps["NamePlannedShards"]
+    step = full_job.steps["PlanShards/NamePlannedShards"]
     payload = beam_runner_api_pb2.ParDoPayload.FromString(step.spec.payload)
     sides = {step.inputs[tag] for tag in payload.side_inputs}
     makers = {
