@@ -487,7 +487,7 @@ class Leftover(NamedTuple):
       sha256: sha256 of the source's bytes. Empty if it is not known.
       label: Class names, as in an `ImageRef`.
       split: Split of the record, or planned split of the image.
-      given_split: Whether the source itself names the split.
+      given_split: Whether the source names a split that the hash would not give.
       source_key: Key of the image of which `--map` made the record. Empty if it has the record's own key.
     """
 
