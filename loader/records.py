@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from copy import copy
@@ -26,6 +26,7 @@ from shardwright.loader.selection import (
     Resplit,
     ShardSlice,
     at_least,
+    at_positions,
     chosen_type,
     class_feature,
     located,
@@ -108,12 +109,9 @@ class Records:
     ) -> None:
         self.directory = located(dataset)
         self.dataset = read_dataset(self.directory)
-        self._slices = slices_of(
-            self.dataset, split, self.directory, keep=keep, fold=fold, part=part, resplit=resplit
+        self._select(
+            slices_of(self.dataset, split, self.directory, keep=keep, fold=fold, part=part, resplit=resplit)
         )
-        #: Number of the first record of each slice.
-        self._starts = list(accumulate((len(item.numbers) for item in self._slices), initial=0))
-        self._positions = range(self._starts[-1])
         self._shards = ShardReader(
             self.directory, self.dataset, verify=verify, open_files=open_files, unpacked_bytes=unpacked_bytes
         )
@@ -138,11 +136,15 @@ class Records:
           UsageError: If a ledger is missing.
         """
         rows = read_labels(self.directory, self.dataset, self._slices)
-        all_keys = [entry.key for _, of_slice in rows for _, entry in of_slice]
-        return all_keys if self._positions == range(len(all_keys)) else [all_keys[i] for i in self._positions]
+        return [entry.key for _, of_slice in rows for _, entry in of_slice]
+
+    def _select(self, slices: Sequence[ShardSlice]) -> None:
+        self._slices = [item for item in slices if len(item.numbers)]
+        #: Position of the first record of each slice, and the number of all records.
+        self._starts = list(accumulate((len(item.numbers) for item in self._slices), initial=0))
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return self._starts[-1]
 
     def __repr__(self) -> str:
         return f"<{counted(len(self), 'record')} of {self.directory}>"
@@ -154,7 +156,7 @@ class Records:
     def __getitem__(self, index: int | np.integer[Any] | slice) -> dict[str, Value] | Records:
         if isinstance(index, slice):
             part = copy(self)
-            part._positions = self._positions[index]
+            part._select(at_positions(self._slices, range(len(self))[index]))
             return part
         return self._of(index, self._record)
 
@@ -252,7 +254,7 @@ class Records:
     def _place(self, index: int | np.integer[Any]) -> tuple[ShardSlice, int]:
         """Returns the slice of a record, and the record's number in its shard."""
         try:
-            position = self._positions[as_int(index)]
+            position = range(len(self))[as_int(index)]
         except IndexError:
             raise IndexError(f"record {index} is out of range: there are {len(self)}") from None
         place = bisect_right(self._starts, position) - 1
@@ -272,20 +274,9 @@ class Records:
 
     def _stored(self) -> Iterator[tuple[tuple[str, int], bytes]]:
         """Yields the place and the bytes of each record, in order. Reads the records of a shard together."""
-        positions = self._positions
-        if positions.step < 0:
-            for position in range(len(self)):
-                item, number = self._place(position)
-                yield (item.file, number), self._shards.read(item.file, number)
-            return
-        for item, start, end in zip(self._slices, self._starts, self._starts[1:]):
-            first = max(0, -(-(start - positions.start) // positions.step))
-            last = max(0, -(-(end - positions.start) // positions.step))
-            inside = positions[first:last]
-            if inside:
-                numbers = item.numbers[inside[0] - start : inside[-1] + 1 - start : positions.step]
-                for number, data in zip(numbers, self._shards.read_many(item.file, numbers)):
-                    yield (item.file, int(number)), data
+        for item in self._slices:
+            for number, data in zip(item.numbers, self._shards.read_many(item.file, item.numbers)):
+                yield (item.file, int(number)), data
 
     def _record(self, example: ParsedExample) -> dict[str, Value]:
         return {name: reader.read(example) for name, reader in self._features.items()}

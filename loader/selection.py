@@ -221,7 +221,7 @@ class ShardSlice(NamedTuple):
       file: File name of the shard in the dataset directory.
       compression: Compression of the shard: none, gzip or zlib.
       records_in_shard: Number of records in the whole shard.
-      numbers: Numbers of the selected records, from 0, ascending.
+      numbers: Numbers of the selected records, from 0; ascending, or descending in a reversed `Records`.
     """
 
     file: str
@@ -274,8 +274,7 @@ def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[tuple[int, Entry
             raise EngineError(
                 f"{printable(path)} is damaged ({error}); restore it or convert again."
             ) from error
-    chosen = item.numbers if isinstance(item.numbers, range) else frozenset(item.numbers)
-    return [(number, entry) for number, entry in enumerate(written) if number in chosen]
+    return [(number, written[number]) for number in item.numbers]
 
 
 @dataclass(frozen=True)
@@ -507,12 +506,11 @@ def _sliced(splits: Mapping[str, list[ShardSlice]], part: str, expression: str) 
     slices = splits[name]
     if match["begin"] is None:
         return slices
-    begin, end = _bounds(slices, match["begin"], match["end"], expression)
-    return _between(slices, begin, end)
+    return at_positions(slices, _positions(slices, match["begin"], match["end"], expression))
 
 
-def _bounds(slices: Sequence[ShardSlice], begin: str, end: str, expression: str) -> tuple[int, int]:
-    """Returns the numbers of the first record and of the one after the last, rounded as in TFDS."""
+def _positions(slices: Sequence[ShardSlice], begin: str, end: str, expression: str) -> range:
+    """Returns the positions from one text to another in a split, rounded as in TFDS."""
     records = number_of_records(slices)
     low, high = (_BOUND.match(text.strip()) for text in (begin, end))
     if (begin.strip() and not low) or (end.strip() and not high):
@@ -535,16 +533,20 @@ def _bounds(slices: Sequence[ShardSlice], begin: str, end: str, expression: str)
         index = round(value * records / 100.0) if percent else int(value)
         return index + records if index < 0 else index
 
-    return record(low, 0), record(high, records)
+    return range(record(low, 0), record(high, records))
 
 
-def _between(slices: Iterable[ShardSlice], begin: int, end: int) -> list[ShardSlice]:
-    """Returns the records from one position in a split to another."""
+def at_positions(slices: Iterable[ShardSlice], positions: range) -> list[ShardSlice]:
+    """Returns the records at some positions among those of the slices, in the order of the positions."""
+    if positions.step < 0:
+        backwards = reversed(at_positions(slices, positions[::-1]))
+        return [item._replace(numbers=item.numbers[::-1]) for item in backwards]
     parts = []
-    first = 0
+    begin = 0  # the position of the first record of a slice
     for item in slices:
-        count = len(item.numbers)
-        numbers = item.numbers[max(0, begin - first) : max(0, min(count, end - first))]
+        ahead = positions.start - begin
+        first = ahead if ahead > 0 else ahead % positions.step
+        numbers = item.numbers[first : max(0, positions.stop - begin) : positions.step]
         parts.append(item._replace(numbers=numbers))
-        first += count
+        begin += len(item.numbers)
     return parts

@@ -142,12 +142,10 @@ class ShardReader:
         Raises:
           EngineError: If the record is damaged or cannot be read.
         """
-        begin, end = self._ends_of(file)[number : number + 2].tolist()
-        frame = self._read_at(file, begin, end - begin)
-        return self._data_of(frame, file, number, begin, end)
+        return next(self.read_many(file, (number,)))
 
     def read_many(self, file: str, numbers: Sequence[int]) -> Iterator[bytes]:
-        """Yields the records with the given ascending numbers, with few requests.
+        """Yields the records with the given numbers, with few requests if the numbers ascend.
 
         Raises:
           EngineError: If a record is damaged or cannot be read.
@@ -161,7 +159,7 @@ class ShardReader:
             places: list[tuple[int, int]] = []
             for number in numbers[at:]:
                 first, last = ends[number : number + 2].tolist()
-                if places and (first - places[-1][1] > gap or last - places[0][0] > longest):
+                if places and not (0 <= first - places[-1][1] <= gap and last - places[0][0] <= longest):
                     break
                 places.append((first, last))
             begin = places[0][0]
@@ -223,11 +221,6 @@ class ShardReader:
             ends.append(begin + length + FRAME_BYTES)
         return np.array(ends, np.int64)
 
-    def _process(self) -> _OfProcess:
-        if self._own.process != os.getpid():
-            self._own = _OfProcess(self._open_files)
-        return self._own
-
     def _is_remote(self, file: str) -> bool:
         """Returns whether a shard is read by requests; a compressed one is unpacked on this machine."""
         return self._remote and not is_compressed(file)
@@ -242,12 +235,11 @@ class ShardReader:
 
     def _open(self, file: str) -> _OpenFile:
         """Returns a shard on this machine, unpacked if it is compressed."""
-        own = self._process()
-        if is_compressed(file):
-            return self._unpacked(own, file)
-        return own.opened(self._path(file))
-
-    def _unpacked(self, own: _OfProcess, file: str) -> _OpenFile:
+        if self._own.process != os.getpid():
+            self._own = _OfProcess(self._open_files)
+        own = self._own
+        if not is_compressed(file):
+            return own.opened(self._path(file))
         with own.lock:
             lock = own.unpacking[file]
         with lock:  # other threads that need this shard wait for it

@@ -131,6 +131,8 @@ def test_indices_and_slices_work_as_for_a_list(first: slice, second: slice, inde
     part, expected = records[first][second], plain[first][second]
     assert len(part) == len(expected)
     assert [part.raw(number) for number in range(len(part))] == expected
+    in_order = [plain.index(data) for data in expected]
+    assert [record["image/filename"] for record in part] == [records[n]["image/filename"] for n in in_order]
     if -len(expected) <= index < len(expected):
         assert part.raw(np.int64(index)) == part.raw(index) == expected[index]
     else:
