@@ -19,25 +19,18 @@ from shardwright.core.versions import located
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.job_file import read_gates
 from shardwright.pipelines.places import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, run_for_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.tables import ERROR, as_text, console, one_line, print_table, warn
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.configuration.gates import (
-    JobGates,
-    Thresholds,
-    check,
-    gates_from,
-    parse_gates,
-    unmet,
-)
+from shardwright.schemas.configuration.gates import Expectations, GateFile, check, unmet
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
 from shardwright.schemas.drift import Changes, Described, Drift, Pair, Previous, drift_between, drift_tables
-from shardwright.schemas.errors import UsageError, as_sentence
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import FindingSummary, Violation
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_yaml import WrongValue
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_name
 
@@ -56,7 +49,7 @@ class DiffResult:
     """
 
     drift: Drift
-    gates: JobGates | None = None
+    gates: GateFile | None = None
     refusals: tuple[Violation, ...] = ()
 
     @property
@@ -71,13 +64,9 @@ class DiffResult:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as JSON stores it."""
-        limits = None
-        if self.gates is not None:
-            expected = self.gates.expectations
-            limits = self.gates.limits.as_json() | {name: getattr(expected, name) for name in expected.names}
         return {
             **self.drift.as_json(),
-            "thresholds": limits,
+            "thresholds": self.gates.as_json() if self.gates is not None else None,
             "refusals": [
                 {name: value for name, value in refusal._asdict().items() if name != "gate"}
                 for refusal in self.refusals
@@ -120,7 +109,7 @@ def build_diff(pipeline: Any, old: str, new: str) -> Any:
 def diff(
     old: str | os.PathLike[str],
     new: str | os.PathLike[str],
-    thresholds: Thresholds | Mapping[str, Any] | str | None = None,
+    thresholds: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
     report: str | os.PathLike[str] | None = None,
     beam_options: Any = None,
@@ -204,36 +193,28 @@ def _changes(old: Described, new: Described, beam_options: Any, progress: bool) 
     return changes
 
 
-def _gates(thresholds: Thresholds | Mapping[str, Any] | str | None) -> JobGates | None:
-    if thresholds is None or isinstance(thresholds, Thresholds):
-        return None if thresholds is None else JobGates(limits=thresholds)
-    if isinstance(thresholds, str | os.PathLike):
-        path = os.fspath(thresholds)
-        gates = parse_gates(storage.read_text("--thresholds", path), "--thresholds", path)
-        unread = (*gates.findings.fail_on, *gates.findings.warn_on)
-        names = (*(["fail_on and warn_on"] if unread else []), *gates.expectations.names_read_from_shards())
-        if names:
-            note = (
-                f"diff reads no shards, so it ignores {', '.join(names)}; use shardwright validate for them"
-            )
-            log.about(path, note)
-        return gates
-    try:
-        return gates_from(thresholds)
-    except WrongValue as error:
-        raise UsageError(as_sentence(f"thresholds: {error}")) from None
+def _gates(thresholds: Mapping[str, Any] | str | os.PathLike[str] | None) -> GateFile | None:
+    if thresholds is None:
+        return None
+    gates = read_gates(thresholds, "--thresholds")
+    unread = (*gates.fail_on, *gates.warn_on)
+    names = (*(["fail_on and warn_on"] if unread else []), *gates.names_read_from_shards())
+    if names:
+        note = f"diff reads no shards, so it ignores {', '.join(names)}; use shardwright validate for them"
+        log.about("thresholds" if isinstance(thresholds, Mapping) else os.fspath(thresholds), note)
+    return gates
 
 
-def _violations(gates: JobGates, drift: Drift, dataset: Dataset) -> tuple[Violation, ...]:
+def _violations(gates: GateFile, drift: Drift, dataset: Dataset) -> tuple[Violation, ...]:
     """Returns the gates that a dataset does not pass, judged by its `dataset.json` and the drift."""
-    violations = check(drift, gates.limits)
-    if gates.expectations.names:
+    violations = check(drift, gates)
+    if gates.named(Expectations):
         from shardwright.core.validation.results import facts_of
 
         records = {split: dataset.records(split) for split in dataset.splits}
         facts = replace(facts_of(dataset, (), FindingSummary(), None), records=records)
-        skipped = gates.expectations.names_read_from_shards()
-        violations += [one for one in unmet(gates.expectations, facts) if one.name not in skipped]
+        skipped = ("max_bad_fraction", *gates.names_read_from_shards())  # the first is checked above
+        violations += [one for one in unmet(gates, facts) if one.name not in skipped]
     return tuple(violations)
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from shardwright.core import storage
 from shardwright.pipelines import log
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
-from shardwright.schemas.configuration.gates import GateFile, JobGates, gates_from, parse_gates
+from shardwright.schemas.configuration.gates import GateFile, gates_from, parse_gates
 from shardwright.schemas.configuration.job import (
     EVENTS,
     Hook,
@@ -357,7 +357,26 @@ def _check_plain(text: Any, *path: str) -> None:
         raise WrongValue(f"{': '.join(path)} {sentence}; write one, in quotes if needed", *path)
 
 
-def read_job_gates(section: Any, path: str) -> JobGates:
+def read_gates(given: Mapping[str, Any] | str | os.PathLike[str], option: str) -> GateFile:
+    """Reads gates.
+
+    Args:
+      given: The gates by name, or the path of a gate file.
+      option: Option for messages, such as `--expect`.
+
+    Raises:
+      UsageError: They are wrong; the message says what to write instead.
+    """
+    if not isinstance(given, Mapping):
+        path = os.fspath(given)
+        return parse_gates(storage.read_text(option, path), option, path)
+    try:
+        return gates_from(given)
+    except WrongValue as error:
+        raise UsageError(as_sentence(f"{option.removeprefix('--')}: {error}")) from None
+
+
+def read_job_gates(section: Any, path: str) -> GateFile:
     """Reads `gates`, which contains gates or names a gate file.
 
     Args:
@@ -371,7 +390,7 @@ def read_job_gates(section: Any, path: str) -> JobGates:
         is_whole = storage.is_remote(section) or os.path.isabs(section)
         name = section if is_whole else storage.join(os.path.dirname(path), section)
         try:
-            return parse_gates(storage.read_text("gates", name), "gates", name)
+            return read_gates(name, "gates")
         except UsageError as error:
             raise WrongValue(error.message, "gates") from None
     section = _mapping(section, "max_count_drop: 0.2", "gates")
@@ -381,7 +400,7 @@ def read_job_gates(section: Any, path: str) -> JobGates:
         raise WrongValue(str(error), "gates", *error.path) from None
 
 
-def verification_for(verify: str, gates: JobGates) -> str:
+def verification_for(verify: str, gates: GateFile) -> str:
     """Returns how to check a new version: as the job says, or as deeply as its gates need.
 
     Args:
@@ -392,10 +411,10 @@ def verification_for(verify: str, gates: JobGates) -> str:
       WrongValue: The gates depend on findings, but the job checks nothing, or no rebuild can find them.
     """
     named = {
-        "fail_on": gates.findings.fail_on,
-        "warn_on": gates.findings.warn_on,
-        "max_rise": gates.limits.max_rise,
-        "expect": gates.expectations.max_fraction,
+        "fail_on": gates.fail_on,
+        "warn_on": gates.warn_on,
+        "max_rise": gates.max_rise,
+        "expect": gates.max_fraction,
     }
     for name, codes in named.items():
         for code in codes:
@@ -407,7 +426,7 @@ def verification_for(verify: str, gates: JobGates) -> str:
                     name,
                 )
     asking = [FindingCode(code) for codes in named.values() for code in codes]
-    measured = gates.expectations.measured_names()
+    measured = gates.measured_names()
     if (asking or measured) and verify == "none":
         raise WrongValue(
             f"verify: none finds nothing, but the gates need {[*asking, *measured][0]}; write verify: fast",

@@ -36,6 +36,7 @@ from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.job_file import read_gates
 from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
 from shardwright.pipelines.prepare import (
     CONFINE,
@@ -52,7 +53,7 @@ from shardwright.pipelines.results import print_findings, print_statistics, refu
 from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, one_line
 from shardwright.schemas.codes import DECODED, OF_SOURCE, QUALITY, CheckDepth, FindingCode, Severity
-from shardwright.schemas.configuration.gates import OF_DATASET, Expectations, JobGates, parse_gates
+from shardwright.schemas.configuration.gates import OF_DATASET, Expectations, GateFile, Thresholds
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_from
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML, RUN_JSON, WORK_DIR, Dataset
 from shardwright.schemas.drift import Previous
@@ -132,8 +133,7 @@ class ValidationRequest:
       target: What to validate.
       files: Files for the results.
       mode: Mode: fast, full or quality.
-      gates: Findings that are errors.
-      expectations: Expectations of the dataset.
+      gates: Findings that are errors, and expectations of the dataset.
       against: Source to compare it with.
       previous: The previous dataset, for the page.
     """
@@ -141,8 +141,7 @@ class ValidationRequest:
     target: Target
     files: ResultFiles
     mode: str = "full"
-    gates: Gates = field(default_factory=Gates)
-    expectations: Expectations = field(default_factory=Expectations)
+    gates: GateFile = field(default_factory=GateFile)
     against: Comparison | None = None
     previous: Previous | None = None
 
@@ -195,7 +194,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
             printable(target.name), dataset, depth, checks, findings, statistics,
             directory=directory or "", paths=paths, against=against, previous=request.previous,
         )  # fmt: skip
-        return write_results(request.files, results, request.gates, request.expectations)
+        return write_results(request.files, results, request.gates)
 
     return begin | "Report" >> beam.Map(
         report,
@@ -211,7 +210,7 @@ def validate(
     mode: str = "full",
     fail_on: str | Sequence[str] = (),
     warn_on: str | Sequence[str] = (),
-    expect: str | os.PathLike[str] | Expectations = "",
+    expect: str | os.PathLike[str] | Mapping[str, Any] = "",
     report: str | os.PathLike[str] | None = None,
     html: str | os.PathLike[str] | None = None,
     junit: str | os.PathLike[str] = "",
@@ -228,7 +227,7 @@ def validate(
       mode: `fast` checks frames and Examples, `full` also decodes each image, `quality` also measures it.
       fail_on: Codes of findings to treat as errors.
       warn_on: Codes of findings to treat as warnings.
-      expect: Expectations of the dataset, or a gate file.
+      expect: A gate file, or its content.
       report: File for the report; None for `findings.json` in the dataset directory.
       html: File for the page; None for `report.html` in the dataset directory.
       junit: File for the report as JUnit XML; empty for none.
@@ -248,28 +247,27 @@ def validate(
       EngineError: The engine, the storage or the machine failed.
     """
     report, html, junit, previous = (os.fspath(path or "") for path in (report, html, junit, previous))
-    gates = _read_gates(fail_on, warn_on)
+    chosen = _read_gates(fail_on, warn_on)
     options = given_options(beam_options)
     if options != []:  # the first checks may read from a bucket
         beam_options = as_beam_options(beam_options)
-    expectations = expect if isinstance(expect, Expectations) else Expectations()
-    if expect and not isinstance(expect, Expectations):
-        path = os.fspath(expect)
-        from_file = parse_gates(storage.read_text("--expect", path), "--expect", path)
-        if from_file == JobGates():
+    gates = read_gates(expect, "--expect") if expect else GateFile()
+    if expect:
+        place = "expect" if isinstance(expect, Mapping) else os.fspath(expect)
+        if gates == GateFile():
             raise UsageError(
-                f"--expect {path} has no gates; write one on each line, such as min_images: 1000."
+                f"--expect {place} has no gates; write one on each line, such as min_images: 1000."
             )
-        others = [name for name in from_file.limits.names if name != "max_bad_fraction"]
+        others = [name for name in gates.named(Thresholds) if name != "max_bad_fraction"]
         if others:
             note = (
                 f"{', '.join(others)} compare two datasets, so they are ignored here; use shardwright diff "
                 "for them"
             )
-            log.about(path, note)
-        gates, expectations = _findings_of(gates, from_file.findings), from_file.alone
+            log.about(place, note)
+    gates = _with_options(gates, chosen)
     target = resolve_target(os.fspath(dataset))
-    mode = _mode_for(mode, gates, expectations, target, bool(against))
+    mode = _mode_for(mode, gates, target, bool(against))
     folder = (os.path.dirname(report) or ".") if report else target.directory or ""
     page = html or (storage.join(folder, REPORT_HTML) if folder and not report else "")
     files = ResultFiles.in_folder(folder, mode == "quality", report, page=page, junit=junit)
@@ -298,7 +296,7 @@ def validate(
                 from shardwright.pipelines.diff import images_since
 
                 before = images_since(previous, target.directory, beam_options, progress)
-            request = ValidationRequest(target, files, mode, gates, expectations, comparison, before)
+            request = ValidationRequest(target, files, mode, gates, comparison, before)
             result: ValidationReport = run_for_result(
                 lambda pipeline, _: build_validate(pipeline, request), beam_options, progress
             )
@@ -336,16 +334,15 @@ def _read_gates(fail_on: str | Sequence[str], warn_on: str | Sequence[str]) -> G
     return gates
 
 
-def _findings_of(options: Gates, file: Gates) -> Gates:
-    """Merges the gates of options with those of a file; options take precedence."""
+def _with_options(gates: GateFile, options: Gates) -> GateFile:
+    """Returns the gates of a file with those of options, which take precedence."""
     chosen = (*options.fail_on, *options.warn_on)
-    return Gates(
-        (*options.fail_on, *(code for code in file.fail_on if code not in chosen)),
-        (*options.warn_on, *(code for code in file.warn_on if code not in chosen)),
-    )
+    fail_on = (*options.fail_on, *(code for code in gates.fail_on if code not in chosen))
+    warn_on = (*options.warn_on, *(code for code in gates.warn_on if code not in chosen))
+    return gates.model_copy(update={"fail_on": fail_on, "warn_on": warn_on})
 
 
-def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target, compared: bool) -> str:
+def _mode_for(mode: str, gates: GateFile, target: Target, compared: bool) -> str:
     """Returns the mode that the gates need: `quality` if a gate depends on image statistics.
 
     Raises:
@@ -355,18 +352,18 @@ def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Targe
         raise UsageError(f"There is no mode {mode!r}; choose one of {', '.join(_MODES)}.")
     counted = target.directory is not None
     for name in OF_DATASET:
-        if name in expectations.names and not counted:
+        if name in gates.named(Expectations) and not counted:
             raise UsageError(
                 f"--expect {name} needs a dataset.json, which these files do not have; leave {name} out."
             )
     required = [(f"--fail_on {code}", code) for code in gates.fail_on]
-    required += [(f"--expect max_fraction {code}", code) for code in expectations.max_fraction]
+    required += [(f"--expect max_fraction {code}", code) for code in gates.max_fraction]
     named = [*required, *((f"--warn_on {code}", code) for code in gates.warn_on)]
     for text, code in required:
         if code in OF_SOURCE and not compared:
             raise UsageError(f"{text} needs the images that were converted; name them with --against.")
     asking = [text for text, code in named if code in QUALITY]
-    asking += [f"--expect {name}" for name in expectations.measured_names(counted)]
+    asking += [f"--expect {name}" for name in gates.measured_names(counted)]
     decoding = [*asking, *(text for text, code in required if code in DECODED)]
     if decoding and mode == "fast":
         raise UsageError(f"{decoding[0]} needs decoded images, and --fast decodes none; leave --fast out.")

@@ -25,7 +25,7 @@ from shardwright.core.validation.shard import ShardCheck
 from shardwright.core.versions import is_accepted, read_version_record, write_version_record
 from shardwright.schemas import dataset as files
 from shardwright.schemas.codes import CheckDepth, FindingCode, Outcome, Severity
-from shardwright.schemas.configuration.gates import IMAGE_LIMITS, JobGates, check
+from shardwright.schemas.configuration.gates import IMAGE_LIMITS, GateFile, check
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.drift import Changes, Described, Drift, Kind, drift_between
 from shardwright.schemas.errors import UsageError
@@ -238,10 +238,11 @@ def gate_version(
         summary.add(repaired_shards(previous.version, committed["rejected"]))
         depth, summary = CheckDepth.of_verification(task.settings.verify), summary.merge(findings)
         checked = Results(printable(directory), dataset, depth, checks, summary, statistics, directory)
+        # The page is drawn last.
         places = ResultFiles.in_folder(directory, statistics is not None, hold=task.hold, option="--output")
-        # The limits apply to differences, so a first version has nothing to check. The page is drawn last.
-        expected = task.gates.expectations if previous.dataset is not None else task.gates.alone
-        report = write_results(places, checked, task.gates.findings, expected)
+        # If there is a previous version, `check` looks at this limit.
+        gates = task.gates.model_copy(update={} if previous.dataset is None else {"max_bad_fraction": None})
+        report = write_results(places, checked, gates)
         drift, accepted, digests = None, Accepted(), _write_check_list(task, checks, listed)
         if previous.dataset is not None:
             accepted = read_accepted(task.output, previous.version, previous.dataset)
@@ -345,16 +346,16 @@ def _describe(output: str, version: str, dataset: Dataset) -> Described:
     return described
 
 
-def _refused_drift(drift: Drift, gates: JobGates) -> Iterator[Violation]:
+def _refused_drift(drift: Drift, gates: GateFile) -> Iterator[Violation]:
     """Yields the limits that are exceeded.
 
     Lost ledgers of the old version are a violation too, and an error if images have limits.
     """
-    for violation in check(drift, gates.limits):
+    for violation in check(drift, gates):
         yield violation._replace(message=printable(violation.message))
     if drift.identical:
         return
-    limits = [name for name in IMAGE_LIMITS if getattr(gates.limits, name) is not None]
+    limits = [name for name in IMAGE_LIMITS if getattr(gates, name) is not None]
     records, changes = drift.all_records, drift.changes
     # Every new image is either added or stems from an image of the old version; the others were removed.
     compared = records.new - changes.total(Kind.ADDED) + changes.total(Kind.REMOVED)

@@ -18,7 +18,7 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.core.dataset_files import stored_document, write_text
 from shardwright.core.lease import HeldLease, Lease
-from shardwright.schemas.configuration.gates import JobGates
+from shardwright.schemas.configuration.gates import GateFile
 from shardwright.schemas.configuration.job import Hook
 from shardwright.schemas.configuration.settings import ConvertSettings, RebuildSettings
 from shardwright.schemas.dataset import WORK_DIR, pretty_json
@@ -54,7 +54,7 @@ class RebuildTask:
     lease: Lease
     settings: ConvertSettings
     versions: Mapping[str, str]
-    gates: JobGates = field(default_factory=JobGates)
+    gates: GateFile = field(default_factory=GateFile)
     hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
     rules: RebuildSettings = field(default_factory=RebuildSettings)
     wait_seconds: float = 0.0

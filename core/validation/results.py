@@ -19,7 +19,7 @@ from shardwright.core.report.render import render
 from shardwright.core.stats_pb import stats_pb
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas.codes import CheckDepth, FindingCode
-from shardwright.schemas.configuration.gates import DatasetFacts, Expectations, unmet
+from shardwright.schemas.configuration.gates import DatasetFacts, Expectations, GateFile, unmet
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,
@@ -30,13 +30,7 @@ from shardwright.schemas.dataset import (
     with_digest,
 )
 from shardwright.schemas.drift import Described, Previous, drift_between
-from shardwright.schemas.findings import (
-    Finding,
-    FindingSummary,
-    Gates,
-    ValidationReport,
-    with_previous_checks,
-)
+from shardwright.schemas.findings import Finding, FindingSummary, ValidationReport, with_previous_checks
 from shardwright.schemas.json_values import json_object
 from shardwright.schemas.splits import totals_of
 from shardwright.schemas.statistics import Statistics, statistics_text
@@ -113,26 +107,25 @@ class Results:
 def write_results(
     files: ResultFiles,
     results: Results,
-    gates: Gates | None = None,
-    expectations: Expectations | None = None,
+    gates: GateFile | None = None,
 ) -> ValidationReport:
     """Writes the results of a validation: `findings.json` after the others, and then the page drawn from it.
 
     Args:
       files: Paths of the files.
       results: Results of the validation.
-      gates: Rules for which findings are errors. None for the default ones.
-      expectations: Expectations about the dataset. None for none.
+      gates: Which findings are errors, and expectations about the dataset. None for the default ones.
 
     Raises:
       EngineError: If the storage failed.
     """
     dataset, statistics, checks = results.dataset, results.statistics, results.checks
     findings = FindingSummary().merge(results.findings)
-    expected = () if expectations is None else expectations.names
-    if expectations is not None and expected:
+    gates = gates or GateFile()
+    expected = gates.named(Expectations)
+    if expected:
         facts = facts_of(dataset, checks, findings, statistics)
-        findings.add(Finding(FindingCode.EXPECTATION, item.message) for item in unmet(expectations, facts))
+        findings.add(Finding(FindingCode.EXPECTATION, item.message) for item in unmet(gates, facts))
     fingerprint = dataset.fingerprint if dataset else None
     own_report = ValidationReport(
         dataset=results.name,
@@ -143,7 +136,7 @@ def write_results(
         bytes=sum(check.bytes for check in checks),
         counts=findings.by_code(),
         findings=findings.by_place(),
-        gates=gates or Gates(),
+        gates=gates.findings,
         against=results.against,
         time=utc(time.time()),
     )

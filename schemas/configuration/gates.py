@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -102,16 +102,7 @@ _Ratio = Annotated[
 ]
 
 
-class Limits(FileModel):
-    """A group of gates. The docstrings of the attributes describe them."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the gates that differ from their defaults."""
-        return tuple(self.model_dump(exclude_defaults=True))
-
-
-class Expectations(Limits):
+class Expectations(FileModel):
     """Limits that a dataset must keep. Limits that are None or empty are not checked."""
 
     min_images: Count | None = None
@@ -157,20 +148,6 @@ class Expectations(Limits):
     ] = Field(default_factory=dict)
     """Findings per record: {DARK: 0.05}."""
 
-    def names_read_from_shards(self) -> tuple[str, ...]:
-        """Returns the names of the expectations that `dataset.json` cannot answer."""
-        return tuple(name for name in self.names if name in (*_OF_PICTURES, "max_fraction"))
-
-    def measured_names(self, counted: bool = True) -> tuple[str, ...]:
-        """Returns the names of the expectations that need every image decoded.
-
-        Args:
-          counted: Whether `dataset.json` counts the images of each format.
-        """
-        by_quality = any(FindingCode(code) in QUALITY for code in self.max_fraction)
-        asking = {*_OF_PICTURES, *(() if counted else _OF_STORED), *(["max_fraction"] if by_quality else [])}
-        return tuple(name for name in self.names if name in asking)
-
 
 @dataclass(frozen=True)
 class DatasetFacts:
@@ -208,13 +185,13 @@ OF_DATASET = (
 )  # fmt: skip
 
 
-def unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[Violation]:
+def unmet(expected: GateFile, facts: DatasetFacts) -> Iterator[Violation]:
     """Yields each expectation that a dataset does not meet. The message names the actual value."""
     for name, sentence in _unmet(expected, facts):
         yield Violation("expectations", name, Severity.ERROR, f"{name}: {sentence}")
 
 
-def _unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, str]]:
+def _unmet(expected: GateFile, facts: DatasetFacts) -> Iterator[tuple[str, str]]:
     total = sum(facts.records.values())
     yield from _between(expected, "images", total, f"it has {counted(total, 'image')}")
     for split, least in expected.min_images_per_split.items():
@@ -265,7 +242,7 @@ def _exceeds(value: float, limit: float) -> bool:
 
 
 def _between(
-    expected: Expectations, what: str, value: int, text: str, *, below: bool = True, above: bool = True
+    expected: GateFile, what: str, value: int, text: str, *, below: bool = True, above: bool = True
 ) -> Iterator[tuple[str, str]]:
     least, most = getattr(expected, f"min_{what}"), getattr(expected, f"max_{what}")
     if below and least is not None and value < least:
@@ -274,7 +251,7 @@ def _between(
         yield f"max_{what}", f"{text.format(value)}, more than {most}"
 
 
-def _classes(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, str]]:
+def _classes(expected: GateFile, facts: DatasetFacts) -> Iterator[tuple[str, str]]:
     present = {name: count for name, count in facts.classes.items() if count}
     least, most = expected.min_images_per_class, expected.max_images_per_class
     if least is not None:
@@ -321,7 +298,7 @@ class Policy(StrEnum):
 _Policy = Annotated[Policy, write("refuse, warn or allow")]
 
 
-class Thresholds(Limits):
+class Thresholds(FileModel):
     """Limits on differences. Only given limits are checked, except that ids of classes must always stay.
 
     Fractions of images are per record of the old dataset. Limits on records and classes apply to the whole
@@ -373,10 +350,6 @@ class Thresholds(Limits):
     changed_versions: _Policy = Policy.ALLOW
     """Other software."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the limits that are set."""
-        return {name: value for name, value in self.model_dump().items() if value not in (None, {})}
-
 
 #: Limits on changed images -> kind of change, and what a message says about it.
 IMAGE_LIMITS = {
@@ -390,7 +363,7 @@ IMAGE_LIMITS = {
 }
 
 
-def check(drift: Drift, thresholds: Thresholds) -> list[Violation]:
+def check(drift: Drift, thresholds: GateFile) -> list[Violation]:
     """Returns a violation for each limit that is exceeded, or that cannot be checked."""
     return [
         *_check_records(drift, thresholds),
@@ -413,7 +386,7 @@ def _points(value: float, limit: float) -> tuple[str, str]:
     return value_text.rstrip("%"), limit_text.rstrip("%")
 
 
-def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
+def _check_records(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
     sizes = {"the dataset": drift.all_records}
     sizes |= {f"split {split!r}": pair for split, pair in drift.records.items()}
     for what, (old, new) in sizes.items():
@@ -428,7 +401,7 @@ def _check_records(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
                 yield _error(name, f"{what} {verb} {value} ({counts}; limit {most})", change, limit)
 
 
-def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
+def _check_images(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
     records = f"{counted(drift.all_records.old, 'record')} of the old dataset"
     for name, (kind, what) in IMAGE_LIMITS.items():
         share, limit = drift.fraction(kind), getattr(thresholds, name)
@@ -445,7 +418,7 @@ def _check_images(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
         yield _error("max_bad_fraction", text, bad, limit)
 
 
-def _check_classes(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
+def _check_classes(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
     distances = {"the dataset": drift.classes.overall}
     distances |= {f"split {split!r}": one for split, one in drift.classes.splits.items()}
     for where, one in distances.items():
@@ -465,7 +438,7 @@ def _check_classes(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
             yield _error("max_class_jensen_shannon", text, one.jensen_shannon, limit)
 
 
-def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
+def _check_quality(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
     for code, limit in thresholds.max_rise.items():
         rates = drift.quality.get(code, Pair(None, None))
         if None in rates:
@@ -480,7 +453,7 @@ def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
             yield _error("max_rise", text, rise, limit)
 
 
-def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
+def _check_statistics(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
     name_of_limit = "max_statistics_change"
     in_both = {name: pair for name, pair in drift.statistics.items() if None not in pair}
     for ending, limit in thresholds.max_statistics_change.items():
@@ -521,7 +494,7 @@ _POLICY_TEXTS = {
 }
 
 
-def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
+def _check_policies(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
     differences = drift.made
     names_of_policies = {
         "new_classes": drift.classes.new,
@@ -553,32 +526,39 @@ class _FindingGates(FileModel):
 class GateFile(Thresholds, Expectations, _FindingGates):
     """All keys of a gate file."""
 
+    @property
+    def findings(self) -> Gates:
+        """Which findings of the validation are errors."""
+        return Gates(self.fail_on, self.warn_on)
+
+    def named(self, group: type[FileModel]) -> tuple[str, ...]:
+        """Returns the names of the gates of a group (`Expectations`) that differ from their defaults."""
+        return tuple(name for name in self.model_dump(exclude_defaults=True) if name in group.model_fields)
+
+    def names_read_from_shards(self) -> tuple[str, ...]:
+        """Returns the names of the expectations that `dataset.json` cannot answer."""
+        return tuple(name for name in self.named(Expectations) if name in (*_OF_PICTURES, "max_fraction"))
+
+    def measured_names(self, counted: bool = True) -> tuple[str, ...]:
+        """Returns the names of the expectations that need every image decoded.
+
+        Args:
+          counted: Whether `dataset.json` counts the images of each format.
+        """
+        by_quality = any(FindingCode(code) in QUALITY for code in self.max_fraction)
+        asking = {*_OF_PICTURES, *(() if counted else _OF_STORED), *(["max_fraction"] if by_quality else [])}
+        return tuple(name for name in self.named(Expectations) if name in asking)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the limits that are set."""
+        limits = self.model_dump(exclude=set(_FindingGates.model_fields))
+        return {name: value for name, value in limits.items() if value not in (None, {}, ())}
+
 
 _PAIRS = ("images", "images_per_class", "classes", "width", "height")
 
 
-@dataclass(frozen=True)
-class JobGates:
-    """The content of a gate file: the checks that a dataset or a new version has to pass.
-
-    Attributes:
-      findings: Which findings of the validation are errors.
-      expectations: Requirements of the dataset.
-      limits: Limits on how it may differ from the previous dataset.
-    """
-
-    findings: Gates = field(default_factory=Gates)
-    expectations: Expectations = field(default_factory=Expectations)
-    limits: Thresholds = field(default_factory=Thresholds)
-
-    @property
-    def alone(self) -> Expectations:
-        """The gates that can be checked without another dataset."""
-        limit = self.limits.max_bad_fraction
-        return self.expectations.model_copy(update={} if limit is None else {"max_bad_fraction": limit})
-
-
-def parse_gates(text: str, option: str, path: str) -> JobGates:
+def parse_gates(text: str, option: str, path: str) -> GateFile:
     """Reads a gate file.
 
     Args:
@@ -601,7 +581,7 @@ def parse_gates(text: str, option: str, path: str) -> JobGates:
         raise UsageError(as_sentence(f"{option} {path}, line {line}, column {column}: {error}")) from None
 
 
-def gates_from(value: Any) -> JobGates:
+def gates_from(value: Any) -> GateFile:
     """Returns the gates in a file or a mapping.
 
     Args:
@@ -626,19 +606,11 @@ def gates_from(value: Any) -> JobGates:
         where, message = first_error(error, list(value))
         path = [part for part in where if part != "[key]"]
         raise WrongValue(f"{path[0]}: {message}", *path) from None
-    sections = {name: getattr(model, name) for name in model.model_fields_set}
     for what in _PAIRS:
-        low, high = sections.get(f"min_{what}"), sections.get(f"max_{what}")
+        low, high = getattr(model, f"min_{what}"), getattr(model, f"max_{what}")
         if low is not None and high is not None and low > high:
             raise WrongValue(f"min_{what} {low} is above max_{what} {high}", f"min_{what}")
     for code in model.fail_on:
         if code in model.warn_on:
             raise WrongValue(f"{code} is in both fail_on and warn_on; choose one", "fail_on")
-    limits = Thresholds(**_of(Thresholds, sections))
-    expectations = Expectations(**_of(Expectations, {**sections, "max_bad_fraction": None}))
-    return JobGates(Gates(model.fail_on, model.warn_on), expectations, limits)
-
-
-def _of(model: type[Limits], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the gates of a group."""
-    return {name: value for name, value in limits.items() if name in model.model_fields}
+    return model

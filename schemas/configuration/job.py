@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shardwright.schemas.configuration.gates import JobGates
+from shardwright.schemas.configuration.gates import GateFile
 from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.plain_yaml import WrongValue
 
@@ -71,7 +71,7 @@ class JobFile:
     """
 
     settings: Mapping[str, Any]
-    gates: JobGates = field(default_factory=JobGates)
+    gates: GateFile = field(default_factory=GateFile)
     rules: RebuildSettings = field(default_factory=RebuildSettings)
     hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
     beam: tuple[str, ...] = field(default=(), repr=False)

@@ -231,7 +231,7 @@ def test_the_parts_of_job_files_are_valid(tmp_path: Path) -> None:
     for name in ("gates.yaml", "hooks.yaml"):
         (tmp_path / name).write_text(f"input: photos\noutput: pets\n{BLOCKS[name]}")
         job = read_job(str(tmp_path / name), environ={})
-        assert job.hooks or job.gates.limits.max_count_drop == 0.1
+        assert job.hooks or job.gates.max_count_drop == 0.1
 
 
 def test_the_named_files_exist() -> None:

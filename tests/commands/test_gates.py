@@ -23,7 +23,6 @@ from shardwright.pipelines.report import report
 from shardwright.pipelines.results import print_findings
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import CheckDepth, FindingCode, Severity
-from shardwright.schemas.configuration.gates import Expectations
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding, Gates, ValidationReport, with_previous_checks
 from shardwright.schemas.ledger import load_ledger
@@ -78,11 +77,11 @@ def test_a_gate_on_image_quality_measures_every_picture(dataset: Path, tmp_path:
     with pytest.raises(UsageError, match="--warn_on DARK needs decoded images, and --fast decodes none"):
         validate(str(dataset), mode="fast", warn_on=["DARK"])
     with pytest.raises(UsageError, match="--expect max_fraction UNDECODABLE needs decoded images"):
-        validate(str(dataset), mode="fast", expect=Expectations(max_fraction={"UNDECODABLE": 0}))
+        validate(str(dataset), mode="fast", expect={"max_fraction": {"UNDECODABLE": 0}})
     with pytest.raises(UsageError, match=r"--fail_on SOURCE_CHANGED needs the images .* with --against"):
         validate(str(dataset), fail_on="SOURCE_CHANGED")
     with pytest.raises(UsageError, match=r"--expect min_classes needs a dataset\.json"):
-        validate(f"{dataset}/*.tfrecord", expect=Expectations(min_classes=2))
+        validate(f"{dataset}/*.tfrecord", expect={"min_classes": 2})
 
 
 def test_nothing_is_read_if_nothing_can_be_written(

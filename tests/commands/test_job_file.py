@@ -19,11 +19,10 @@ from shardwright.pipelines import cli
 from shardwright.pipelines.init import init, job_text
 from shardwright.pipelines.job_file import job_of, naming_lines, read_job, read_job_settings
 from shardwright.pipelines.options import beam_options
-from shardwright.schemas.configuration.gates import Expectations, JobGates, Policy, Thresholds
+from shardwright.schemas.configuration.gates import GateFile, Policy
 from shardwright.schemas.configuration.job import Hook, JobFile
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings, RebuildSettings
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.findings import Gates
 
 Capture = pytest.CaptureFixture[str]
 
@@ -93,10 +92,9 @@ def test_a_complete_file_is_read(tmp_path: Path) -> None:
             "bounds": "TOO_MANY_SCANS=500",
             "verify": "full",  # otherwise nothing would look for the findings that the gates name
         },
-        gates=JobGates(
-            Gates(("SPLIT_LEAKAGE", "BOX_RANGE"), ("COUNT_MISMATCH",)),
-            Expectations(min_images=5, required_classes=("ant",)),
-            Thresholds(max_count_drop=0.2, vanished_classes=Policy.REFUSE),
+        gates=GateFile(
+            fail_on=("SPLIT_LEAKAGE", "BOX_RANGE"), warn_on=("COUNT_MISMATCH",),
+            min_images=5, required_classes=("ant",), max_count_drop=0.2, vanished_classes=Policy.REFUSE,
         ),
         rules=RebuildSettings(3, 1.5, verify_sources=True, scrub=0.25, lease_minutes=90),
         hooks={
@@ -183,10 +181,10 @@ def test_paths_of_expectations_are_relative_to_the_job_file(
     monkeypatch.chdir(tmp_path / "jobs")
     for path, name in (("job.yaml", "expect.yaml"), (tmp_path / "jobs/job.yaml", expect)):
         Path(path).write_text(text % name)
-        assert read_job(str(path)).gates.expectations == Expectations(min_images=7)
+        assert read_job(str(path)).gates == GateFile(min_images=7)
     monkeypatch.chdir(tmp_path)
     Path("jobs/job.yaml").write_text(text % "./expect.yaml")
-    assert read_job("jobs/job.yaml").gates.expectations == Expectations(min_images=7)
+    assert read_job("jobs/job.yaml").gates == GateFile(min_images=7)
     expect.write_text("min_imges: 7\n")
     with pytest.raises(UsageError, match=r"line 3: gates .*expect.yaml, line 1, column 1: there is no"):
         read_job("jobs/job.yaml")
@@ -389,7 +387,7 @@ def test_settings_that_are_none_are_not_given() -> None:
 def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
     made = init(file=tmp_path / "job.yaml", input=str(PHOTOS), output="out", resize=32, keep=7)
     job = read_job(made.path)
-    assert job.gates.limits == Thresholds(
+    assert job.gates == GateFile(
         max_count_drop=0.2,
         max_count_jump=5,
         max_class_l_infinity=0.2,
@@ -397,7 +395,7 @@ def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
         vanished_classes=Policy.REFUSE,
         new_classes=Policy.WARN,
     )
-    assert job.gates.findings.fail_on == () and job.rules == RebuildSettings(7)
+    assert job.rules == RebuildSettings(7)
     assert settings_of(job) == {"input": (str(PHOTOS),), "output": "out", "resize": "32"}
     assert not job.hooks and not job.beam
     switched = re.sub(r"^#(?! \S|$)", "", made.text, flags=re.MULTILINE)
@@ -406,7 +404,7 @@ def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
     assert ConvertSettings(**settings_of(whole)) == ConvertSettings(**settings_of(job))
     assert set(whole.settings) == set(CONVERT_SETTINGS) - {"overwrite", "resume"}
     assert set(whole.hooks) == {"refused", "failure"} and whole.beam[0] == "--runner=DataflowRunner"
-    assert whole.gates.expectations.min_images and whole.gates.findings.warn_on
+    assert whole.gates.min_images and whole.gates.warn_on
     assert (whole.rules.keep_days, whole.rules.verify_sources, whole.rules.lease_minutes) == (
         30,
         True,

@@ -208,12 +208,12 @@ def with_changes(**counts: int) -> Drift:
 POLICIES = [name for name, item in Thresholds.model_fields.items() if isinstance(item.default, Policy)]
 
 
-def parse_thresholds(text: str) -> Thresholds:
-    return parse_gates(text, "--thresholds", "limits.yaml").limits
+def parse_thresholds(text: str) -> GateFile:
+    return parse_gates(text, "--thresholds", "limits.yaml")
 
 
 def names(drift: Drift, **wanted: Any) -> list[str]:
-    return [refusal.name for refusal in check(drift, Thresholds(**wanted))]
+    return [refusal.name for refusal in check(drift, GateFile(**wanted))]
 
 
 KIND_OF = {
@@ -258,7 +258,7 @@ def test_each_limit_refuses_what_exceeds_it(
     name: str, met: Any, exceeded: Any, value: float, message: str
 ) -> None:
     assert names(DRIFTED, **{name: met}) == []
-    (refusal,) = check(DRIFTED, Thresholds(**{name: exceeded}))
+    (refusal,) = check(DRIFTED, GateFile(**{name: exceeded}))
     assert (refusal.name, refusal.severity) == (name, Severity.ERROR)
     assert refusal.value == pytest.approx(value)
     assert refusal.limit in (exceeded.values() if isinstance(exceeded, dict) else [exceeded])
@@ -295,15 +295,15 @@ def test_every_change_of_an_empty_dataset_exceeds_a_limit() -> None:
 
 def test_a_split_that_is_gone_fell_by_everything() -> None:
     gone = replace(SAME, records={"train": Pair(80, 80), "test": Pair(20, None)})
-    assert [refusal.value for refusal in check(gone, Thresholds(max_count_drop=0.3))] == [1.0]
+    assert [refusal.value for refusal in check(gone, GateFile(max_count_drop=0.3))] == [1.0]
 
 
 def test_a_limit_of_unknown_numbers_refuses() -> None:
-    (refusal,) = check(DRIFTED, Thresholds(max_rise={"BLURRY": 1.0}))
+    (refusal,) = check(DRIFTED, GateFile(max_rise={"BLURRY": 1.0}))
     assert refusal.value is None and "the old dataset was not validated" in refusal.message
     assert names(replace(DRIFTED, fingerprints=Pair("a", "a")), max_rise={"BLURRY": 1.0}) == []
     for unknown in ("zero", "nothing", "splits.new.brightness.mean"):
-        (refusal,) = check(DRIFTED, Thresholds(max_statistics_change={unknown: 9.0}))
+        (refusal,) = check(DRIFTED, GateFile(max_statistics_change={unknown: 9.0}))
         assert refusal.value is None
 
 
@@ -333,7 +333,7 @@ def test_by_default_only_a_class_with_another_id_is_refused() -> None:
         bad_fraction=Pair(0.0, 1.0),
         made={"settings": {"a": Pair(1, 2)}},
     )
-    assert [refusal.name for refusal in check(everything, Thresholds())] == ["renumbered_classes"]
+    assert [refusal.name for refusal in check(everything, GateFile())] == ["renumbered_classes"]
 
 
 def test_a_file_may_contain_every_limit_or_none() -> None:
@@ -349,7 +349,7 @@ def test_a_file_may_contain_every_limit_or_none() -> None:
     assert found.vanished_classes is Policy.WARN
     assert found.as_json().keys() == set(Thresholds.model_fields)
     for empty in ("", "# nothing\n", "{}"):
-        assert parse_thresholds(empty) == Thresholds()
+        assert parse_thresholds(empty) == GateFile()
 
 
 @given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.floats(), st.booleans())))

@@ -1,4 +1,4 @@
-"""The gate language of `validate --expect`, `diff --thresholds` and job files; older forms are still read."""
+"""The gate language of `validate --expect`, `diff --thresholds` and job files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import pytest
 from shardwright.schemas.configuration.gates import (
     DatasetFacts,
     Expectations,
-    JobGates,
+    GateFile,
     Policy,
     Thresholds,
     parse_gates,
     unmet,
 )
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.findings import Gates
 
 WHOLE = """
 fail_on: [SPLIT_LEAKAGE, box_range]
@@ -33,13 +32,12 @@ vanished_classes: refuse
 
 def test_a_file_holds_gates_on_findings_the_dataset_and_its_difference() -> None:
     gates = parse_gates(WHOLE, "--expect", "gates.yaml")
-    assert gates == JobGates(
-        Gates(("SPLIT_LEAKAGE", "BOX_RANGE"), ("COUNT_MISMATCH",)),
-        Expectations(min_images=5, required_classes=("ant",), max_fraction={"DARK": 0.001}),
-        Thresholds(max_count_drop=0.2, max_bad_fraction=0.1, vanished_classes=Policy.REFUSE),
-    )
-    assert gates.alone.max_bad_fraction == 0.1 and gates.alone.min_images == 5
-    assert gates.limits.names == ("max_count_drop", "max_bad_fraction", "vanished_classes")
+    assert gates == GateFile(
+        fail_on=("SPLIT_LEAKAGE", "BOX_RANGE"), warn_on=("COUNT_MISMATCH",),
+        min_images=5, required_classes=("ant",), max_bad_fraction=0.1, max_fraction={"DARK": 0.001},
+        max_count_drop=0.2, vanished_classes=Policy.REFUSE,
+    )  # fmt: skip
+    assert gates.named(Thresholds) == ("max_bad_fraction", "max_count_drop", "vanished_classes")
 
 
 @pytest.mark.parametrize(
@@ -107,8 +105,8 @@ def test_messages_name_the_line_the_value_and_what_to_write(text: str, says: str
 
 def test_shares_may_be_one_and_limits_on_growth_more() -> None:
     text = "max_count_drop: 1\nmax_count_jump: 5\nmax_added_fraction: 5\n"
-    limits = Thresholds(max_count_drop=1.0, max_count_jump=5.0, max_added_fraction=5.0)
-    assert parse_gates(text, "--thresholds", "limits.yaml").limits == limits
+    limits = GateFile(max_count_drop=1.0, max_count_jump=5.0, max_added_fraction=5.0)
+    assert parse_gates(text, "--thresholds", "limits.yaml") == limits
 
 
 FACTS = DatasetFacts(
@@ -146,8 +144,8 @@ CASES = [
 ]
 
 
-def parsed(name: str, value: object) -> Expectations:
-    return parse_gates(f"{name}: {value!r}\n".replace("'", '"'), "--expect", "e.yaml").alone
+def parsed(name: str, value: object) -> GateFile:
+    return parse_gates(f"{name}: {value!r}\n".replace("'", '"'), "--expect", "e.yaml")
 
 
 @pytest.mark.parametrize(("name", "met", "missed", "message"), CASES, ids=[case[0] for case in CASES])
@@ -158,12 +156,12 @@ def test_each_expectation_is_met_up_to_its_limit_and_no_further(
     (violation,) = unmet(parsed(name, missed), FACTS)
     assert (violation.name, violation.message) == (name, f"{name}: {message}")
     assert (violation.gate, violation.severity) == ("expectations", "error")
-    assert parsed(name, met).names == (name,)
+    assert parsed(name, met).named(Expectations) == (name,)
 
 
 def test_a_share_of_findings_is_met_exactly() -> None:
     facts = replace(FACTS, findings={"DARK": 29})  # 0.29 * 100 is below 29
-    assert list(unmet(Expectations(max_fraction={"DARK": 0.29}), facts)) == []
+    assert list(unmet(GateFile(max_fraction={"DARK": 0.29}), facts)) == []
 
 
 def test_every_expectation_has_a_case() -> None:
@@ -172,10 +170,10 @@ def test_every_expectation_has_a_case() -> None:
 
 def test_unknown_facts_miss_no_expectation() -> None:
     unknown = replace(FACTS, widths=None, heights=None, aspect_ratio=None, bad_fraction=None)
-    expected = Expectations(min_width=1000, min_height=1000, max_aspect_ratio=1.0, max_bad_fraction=0.0)
+    expected = GateFile(min_width=1000, min_height=1000, max_aspect_ratio=1.0, max_bad_fraction=0.0)
     assert list(unmet(expected, unknown)) == []
     assert expected.measured_names() == ("min_width", "min_height", "max_aspect_ratio")
-    assert Expectations(max_fraction={"DATA_CRC": 0.0}).measured_names() == ()
-    assert Expectations(min_classes=2).measured_names() == ()
-    assert Expectations(allowed_formats=("png",)).measured_names(counted=False) == ("allowed_formats",)
-    assert Expectations(max_fraction={"DARK": 0.0}).measured_names() == ("max_fraction",)
+    assert GateFile(max_fraction={"DATA_CRC": 0.0}).measured_names() == ()
+    assert GateFile(min_classes=2).measured_names() == ()
+    assert GateFile(allowed_formats=("png",)).measured_names(counted=False) == ("allowed_formats",)
+    assert GateFile(max_fraction={"DARK": 0.0}).measured_names() == ("max_fraction",)
