@@ -40,7 +40,6 @@ from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
-from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import ShardHeader, ShardResult, SourceSizes
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
@@ -385,7 +384,7 @@ def _run(
     written = [result for result in results if result.header.file and not result.reused]
     sizes = SourceSizes()
     for result in results:
-        sizes.merge(from_json(SourceSizes, result.header.sources))
+        sizes.merge(result.header.sources)
     starts = [result.started for result in written]
     ended = [result.finished for result in written]
     facts = {

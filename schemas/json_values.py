@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -86,7 +87,7 @@ def _reader_of_fields(kind: Any) -> _Reader:
                 continue
             try:
                 fields_read[name] = read_one(value[name])
-            except (AttributeError, TypeError, ValueError):
+            except (AttributeError, LookupError, TypeError, ValueError):
                 raise ValueError(f"its {name} is {value[name]!r:.80}") from None
         return kind(**fields_read)
 
@@ -107,6 +108,8 @@ def _reader(kind: Any) -> _Reader:
         return lambda value: tuple(map(arguments[0], _of_type(list, value)))
     if origin is tuple:
         return lambda value: tuple(read(item) for read, item in zip(arguments, value, strict=True))
+    if origin is Counter:
+        return lambda value: Counter({arguments[0](key): _of_type(int, n) for key, n in value.items()})
     if origin in (Mapping, dict):
         return lambda value: {arguments[0](key): arguments[1](item) for key, item in value.items()}
     if kind is Any or issubclass(kind, Enum):

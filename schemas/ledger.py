@@ -155,12 +155,126 @@ _TYPES: Mapping[str, type] = {
 }
 
 
+#: Maximum number of images for which a shard says why boxes were dropped.
+_SHOWN = 3
+
+
+@dataclass
+class SourceSizes(Sums):
+    """Minimum, maximum and mean of width, height and number of bytes of some sources, added in any order."""
+
+    width: Moments = field(default_factory=Moments)
+    height: Moments = field(default_factory=Moments)
+    bytes: Moments = field(default_factory=Moments)
+
+    def add(self, entry: Entry) -> None:
+        """Adds the sizes in an entry of a ledger, if it has any."""
+        width, height, size = entry.source_width, entry.source_height, entry.source_bytes
+        if width is not None and height is not None and size is not None:
+            self.width.add(width)
+            self.height.add(height)
+            self.bytes.add(size)
+
+    @property
+    def images(self) -> int:
+        """Number of images with known sizes."""
+        return self.bytes.count
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the form that a ledger stores; empty if there are no sizes."""
+        return fields_json(self) if self.images else {}
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the entry for `run.json`: the number of images, and the moments of each measure."""
+        measured = {name: moments for name, moments in vars(self).items() if moments.count}
+        sums = {name: {**moments.summary(), "sum": int(moments.sum)} for name, moments in measured.items()}
+        return {"images": self.images, **sums}
+
+
+@dataclass(kw_only=True)
+class ShardTotals:
+    """The sums of the entries of one shard, added one by one; they grow only with the number of classes.
+
+    Attributes:
+      counts: Outcome -> files.
+      reasons: Outcome -> reason -> files.
+      class_counts: Class name -> records.
+      kept: Number of records with the source's own bytes.
+      animated: Number of records whose source has several frames, of which the first was stored.
+      damaged: Number of records of images that were written although they are damaged.
+      warned: Number of records of images whose decoder gave a harmless warning.
+      boxes: For annotated images, how many boxes were written, clipped, removed by a crop, and dropped.
+      formats: Format of the stored image -> records.
+      bad_boxes: Key and reason for some images with dropped boxes.
+      sources: Sizes of the written images' sources.
+      multiplied: Number of images that `--map` added: those of each source image after the first.
+      folds: Fold -> records; empty if the dataset has no folds.
+      private: Kind of private data -> number of kept originals with it in their metadata.
+      dtypes: Type of the stored samples -> records; empty if the dataset does not state it.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, Counter[str]] = field(default_factory=dict)
+    class_counts: Counter[str] = field(default_factory=Counter)
+    kept: int = 0
+    animated: int = 0
+    damaged: int = 0
+    warned: int = 0
+    boxes: Counter[str] = field(default_factory=Counter)
+    formats: Counter[str] = field(default_factory=Counter)
+    bad_boxes: tuple[str, ...] = ()
+    sources: SourceSizes = field(default_factory=SourceSizes)
+    multiplied: int = 0
+    folds: Counter[str] = field(default_factory=Counter)
+    private: Counter[str] = field(default_factory=Counter)
+    dtypes: Counter[str] = field(default_factory=Counter)
+
+    _source_key = ""  # of the entry before
+
+    def add(self, entry: Entry) -> None:
+        """Adds an entry."""
+        outcome = entry.outcome
+        self.counts[outcome] += 1
+        # The images that were made of one source follow each other.
+        self.multiplied += bool(entry.source_key) and entry.source_key == self._source_key
+        self._source_key = entry.source_key
+        if outcome == Outcome.WRITTEN:
+            if entry.label:
+                for name in entry.label.split(LABEL_SEPARATOR):
+                    self.class_counts[name] += 1
+            if entry.message and len(self.bad_boxes) < _SHOWN:
+                self.bad_boxes += (f"{entry.key} ({entry.message})",)
+        elif outcome != Outcome.DEDUPLICATED:
+            self.reasons.setdefault(outcome, Counter())[entry.reason] += 1
+        if entry.format:
+            self.formats[entry.format] += 1
+        if entry.private:
+            self.private.update(entry.private.split(","))
+        if entry.dtype:
+            self.dtypes[entry.dtype] += 1
+        if entry.boxes:
+            self.boxes.update(entry.boxes)
+        if entry.fold is not None:
+            self.folds[str(entry.fold)] += 1
+        self.sources.add(entry)
+        self.kept += entry.stored == "kept"
+        self.animated += bool(entry.animated)
+        self.damaged += bool(entry.damaged)
+        self.warned += bool(entry.decoder_warning) and not entry.damaged
+
+    def header(self, place: ShardPlace) -> ShardHeader:
+        """Returns the totals as the header of a shard, without the fields that need the shard's file."""
+        sums = {item.name: getattr(self, item.name) for item in fields(ShardTotals)}
+        records = self.counts[Outcome.WRITTEN]
+        return ShardHeader("", *place, plan_digest="", records=records, bytes=0, sha256="", **sums)
+
+
 #: Fields of a header that are absent if they have these values.
 OPTIONAL_TOTALS: Mapping[str, Any] = {"multiplied": 0, "folds": {}, "private": {}, "dtypes": {}}
 
 
-@dataclass(frozen=True, slots=True)
-class ShardHeader:
+@dataclass
+class ShardHeader(ShardTotals):
     """The header of a shard's ledger: facts about the shard, and the sums of its entries.
 
     Attributes:
@@ -172,23 +286,8 @@ class ShardHeader:
       records: Number of records.
       bytes: Size of the shard file.
       sha256: Hex digest of the shard file.
-      counts: Outcome -> files.
-      reasons: Outcome -> reason -> files.
-      class_counts: Class name -> records.
-      kept: Number of records with the source's own bytes.
-      animated: Number of records whose source has several frames, of which the first was stored.
-      damaged: Number of records of images that were written although they are damaged.
-      warned: Number of records of images whose decoder gave a harmless warning.
-      boxes: For annotated images, how many boxes were written, clipped, removed by a crop, and dropped.
-      formats: Format of the stored image -> records.
-      bad_boxes: Key and reason for some images with dropped boxes.
       recipe: Digest of the settings and versions that decide the bytes of a record (`recipe_digest`).
       crc32c: Checksum of the shard file in the form that object storage uses.
-      sources: Sizes of the written images' sources (`SourceSizes.state`); empty if unknown.
-      multiplied: Number of images that `--map` added: those of each source image after the first.
-      folds: Fold -> records; empty if the dataset has no folds.
-      private: Kind of private data -> number of kept originals with it in their metadata.
-      dtypes: Type of the stored samples -> records; empty if the dataset does not state it.
     """
 
     file: str
@@ -199,23 +298,8 @@ class ShardHeader:
     records: int
     bytes: int
     sha256: str
-    counts: Mapping[str, int]
-    reasons: Mapping[str, Mapping[str, int]]
-    class_counts: Mapping[str, int]
-    kept: int = 0
-    animated: int = 0
-    damaged: int = 0
-    warned: int = 0
-    boxes: Mapping[str, int] = field(default_factory=dict)
-    formats: Mapping[str, int] = field(default_factory=dict)
-    bad_boxes: tuple[str, ...] = ()
     recipe: str = ""
     crc32c: str = ""
-    sources: Mapping[str, Any] = field(default_factory=dict)
-    multiplied: int = 0
-    folds: Mapping[str, int] = field(default_factory=dict)
-    private: Mapping[str, int] = field(default_factory=dict)
-    dtypes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def place(self) -> ShardPlace:
@@ -260,7 +344,7 @@ class ShardResult:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-def line_blocks(data: bytes) -> Iterator[list[bytes]]:
+def line_blocks(data: bytes) -> Iterator[list[bytearray]]:
     """Yields the lines of a ledger's file in groups; the first group is the header alone.
 
     This bounds memory. A small file cannot unpack to endless lines, because the header counts the lines.
@@ -268,26 +352,20 @@ def line_blocks(data: bytes) -> Iterator[list[bytes]]:
     Raises:
       OSError, EOFError, zlib.error, ValueError, RecursionError: if it is damaged.
     """
-    left = -1
-    begun: list[bytes] = []
-    begun_bytes = 0
+    left, rest = -1, bytearray()
     for block in iter(partial(gzip.GzipFile(fileobj=io.BytesIO(data)).read1, BLOCK_BYTES), b""):
-        begun_bytes += len(block)
-        if begun_bytes > _MAX_LINE:
+        rest += block
+        if len(rest) > _MAX_LINE:
             raise ValueError("a line is too long")
-        begun.append(block)
-        if b"\n" not in block:
-            continue
-        *lines, rest = b"".join(begun).split(b"\n")
-        begun, begun_bytes = [rest], len(rest)
+        *lines, rest = rest.split(b"\n")
         if left < 0 and lines:
             left = _counted_lines(lines[0])
             yield [lines.pop(0)]
-        left -= len(lines)
-        if lines and left < 0:
-            raise ValueError("it has more lines than its header counts")
-        yield lines
-    rest = b"".join(begun)
+        if lines:
+            left -= len(lines)
+            if left < 0:
+                raise ValueError("it has more lines than its header counts")
+            yield lines
     if not rest and left < 0:
         raise ValueError("it has no header")
     if rest and left == 0:
@@ -295,7 +373,7 @@ def line_blocks(data: bytes) -> Iterator[list[bytes]]:
     yield [rest] if rest else []
 
 
-def _counted_lines(header: bytes) -> int:
+def _counted_lines(header: bytearray) -> int:
     """Returns the number of lines that a ledger's header counts.
 
     Raises:
@@ -353,7 +431,7 @@ def _entries(data: bytes) -> Iterator[Entry]:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
 
 
-def parsed_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
+def parsed_lines(lines: Sequence[bytearray]) -> list[dict[str, Any]]:
     """Parses lines of a ledger as one list, which takes half of the time.
 
     Raises:
@@ -544,113 +622,6 @@ class PlanDigest:
     def hexdigest(self) -> str:
         """Returns the sha256 of all references added so far."""
         return self._digest.hexdigest()
-
-
-#: Maximum number of images for which a shard says why boxes were dropped.
-_SHOWN = 3
-
-
-@dataclass
-class SourceSizes(Sums):
-    """Minimum, maximum and mean of width, height and number of bytes of some sources, added in any order."""
-
-    width: Moments = field(default_factory=Moments)
-    height: Moments = field(default_factory=Moments)
-    bytes: Moments = field(default_factory=Moments)
-
-    def add(self, entry: Entry) -> None:
-        """Adds the sizes in an entry of a ledger, if it has any."""
-        width, height, size = entry.source_width, entry.source_height, entry.source_bytes
-        if width is not None and height is not None and size is not None:
-            self.width.add(width)
-            self.height.add(height)
-            self.bytes.add(size)
-
-    @property
-    def images(self) -> int:
-        """Number of images with known sizes."""
-        return self.bytes.count
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the form that a ledger stores; empty if there are no sizes."""
-        return fields_json(self) if self.images else {}
-
-    def summary(self) -> dict[str, Any]:
-        """Returns the entry for `run.json`: the number of images, and the moments of each measure."""
-        measured = {name: moments for name, moments in vars(self).items() if moments.count}
-        sums = {name: {**moments.summary(), "sum": int(moments.sum)} for name, moments in measured.items()}
-        return {"images": self.images, **sums}
-
-
-@dataclass
-class ShardTotals:
-    """Adds up the entries of one shard; its memory grows only with the number of classes.
-
-    The sums have the names that they have in `ShardHeader`.
-    """
-
-    counts: Counter[str] = field(default_factory=Counter)
-    reasons: dict[str, Counter[str]] = field(default_factory=dict)
-    class_counts: Counter[str] = field(default_factory=Counter)
-    kept: int = 0
-    animated: int = 0
-    damaged: int = 0
-    warned: int = 0
-    boxes: Counter[str] = field(default_factory=Counter)
-    formats: Counter[str] = field(default_factory=Counter)
-    bad_boxes: tuple[str, ...] = ()
-    sources: SourceSizes = field(default_factory=SourceSizes)
-    multiplied: int = 0
-    folds: Counter[str] = field(default_factory=Counter)
-    private: Counter[str] = field(default_factory=Counter)
-    dtypes: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        """Begins without an entry before."""
-        self._source_key = ""
-
-    def add(self, entry: Entry) -> None:
-        """Adds an entry."""
-        outcome = entry.outcome
-        self.counts[outcome] += 1
-        # The images that were made of one source follow each other.
-        self.multiplied += bool(entry.source_key) and entry.source_key == self._source_key
-        self._source_key = entry.source_key
-        if outcome == Outcome.WRITTEN:
-            if entry.label:
-                for name in entry.label.split(LABEL_SEPARATOR):
-                    self.class_counts[name] += 1
-            if entry.message and len(self.bad_boxes) < _SHOWN:
-                self.bad_boxes += (f"{entry.key} ({entry.message})",)
-        elif outcome != Outcome.DEDUPLICATED:
-            self.reasons.setdefault(outcome, Counter())[entry.reason] += 1
-        if entry.format:
-            self.formats[entry.format] += 1
-        if entry.private:
-            self.private.update(entry.private.split(","))
-        if entry.dtype:
-            self.dtypes[entry.dtype] += 1
-        if entry.boxes:
-            self.boxes.update(entry.boxes)
-        if entry.fold is not None:
-            self.folds[str(entry.fold)] += 1
-        self.sources.add(entry)
-        self.kept += entry.stored == "kept"
-        self.animated += bool(entry.animated)
-        self.damaged += bool(entry.damaged)
-        self.warned += bool(entry.decoder_warning) and not entry.damaged
-
-    def header(self, place: ShardPlace) -> ShardHeader:
-        """Returns the totals as the header of a shard, without the fields that need the shard's file."""
-        sums = {item.name: _in_order(getattr(self, item.name)) for item in fields(self)}
-        sums["sources"] = self.sources.as_json()
-        records = self.counts[Outcome.WRITTEN]
-        return ShardHeader("", *place, plan_digest="", records=records, bytes=0, sha256="", **sums)
-
-
-def _in_order(sums: Any) -> Any:
-    """Returns sums with the names of mappings in order."""
-    return {name: _in_order(sums[name]) for name in sorted(sums)} if isinstance(sums, dict) else sums
 
 
 #: Number of entries that are turned into lines and compressed at once.

@@ -201,7 +201,8 @@ class Moments:
         """Reads the result of `as_json`."""
         sketch = cls(int(state[0]))
         if len(state) > 1:
-            sketch.count, total, squares, sketch.low, sketch.high = state[1:6]
+            count, total, squares, low, high = state[1:6]
+            sketch.count, sketch.low, sketch.high = count + 0, low + 0, high + 0  # they have to be numbers
             sketch.total, sketch.squares = int(total, 16), int(squares, 16)
         return sketch
 

@@ -8,19 +8,12 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.json_values import from_json
-from shardwright.schemas.ledger import (
-    LedgerLines,
-    ShardHeader,
-    ShardResult,
-    ShardTotals,
-    SourceSizes,
-    sums_of_headers,
-)
+from shardwright.schemas.ledger import LedgerLines, ShardHeader, ShardResult, ShardTotals, sums_of_headers
 from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file
 
 
@@ -109,19 +102,17 @@ def condense(results: Iterable[ShardResult]) -> list[ShardResult]:
         sums = splits.setdefault(header.split, ShardTotals())
         sums.class_counts.update(header.class_counts)
         sums.formats.update(header.formats)
-        with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):  # damaged in an earlier build
-            sums.sources.merge(from_json(SourceSizes, header.sources))
-        bare.append(replace(result, header=replace(header, class_counts={}, formats={}, sources={})))
+        sums.sources.merge(header.sources)
+        bare.append(replace(result, header=replace(header, **_summed(ShardTotals()))))
     for place, result in enumerate(bare):
         if (totals := splits.pop(result.header.split, None)) is not None:
-            header = replace(
-                result.header,
-                class_counts=dict(totals.class_counts),
-                formats=dict(totals.formats),
-                sources=totals.sources.as_json(),
-            )
-            bare[place] = replace(result, header=header)
+            bare[place] = replace(result, header=replace(result.header, **_summed(totals)))
     return bare
+
+
+def _summed(totals: ShardTotals) -> dict[str, Any]:
+    """Returns the fields of a header of which only the sums over a split are needed."""
+    return {name: getattr(totals, name) for name in ("class_counts", "formats", "sources")}
 
 
 def with_shards(dataset: Dataset, results: Iterable[ShardResult]) -> Dataset:

@@ -176,8 +176,7 @@ def _lasting_ledger(data: bytes, plan: ShardPlan, final: bool = True) -> tuple[S
 
 def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:
     """Returns whether a list of digests may leave out images of a shard now, or did so when it was made."""
-    reasons = header.reasons.get(Outcome.FILTERED, {})
-    return recipe.keys.need_bytes or not _BY_BYTES.isdisjoint(reasons)
+    return recipe.keys.need_bytes or not _BY_BYTES.isdisjoint(header.reasons.get(Outcome.FILTERED, ()))
 
 
 def lists_decide_otherwise(entries: Iterable[Entry], recipe: ShardRecipe) -> bool:

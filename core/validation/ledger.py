@@ -6,6 +6,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -75,10 +76,7 @@ class LedgerSummary(NamedTuple):
 
 
 #: Fields of a header that are compared with the values computed from the lines.
-_COUNTED = (
-    "records", "counts", "reasons", "class_counts", "kept", "animated", "damaged", "warned", "boxes",
-    "formats", "bad_boxes", "sources", *OPTIONAL_TOTALS,
-)  # fmt: skip
+_COUNTED = ("records", *(item.name for item in fields(ShardTotals)))
 
 
 class LedgerCheck:
@@ -209,13 +207,13 @@ class LedgerCheck:
             yield FindingCode.LEDGER_MISMATCH, "its ledger cannot be used: its header is damaged"
             return
         header, shard = summary.header, self._shard
-        true = json.loads(json.dumps(summary.counted.as_json()))
+        true = json.loads(json.dumps(summary.counted.as_json(), sort_keys=True))
         expected: dict[str, Any] = {name: true.get(name, OPTIONAL_TOTALS.get(name)) for name in _COUNTED}
         expected |= {"file": shard.file, "bytes": shard.bytes}
         if header.crc32c and crc32c:
             expected["crc32c"] = crc32c
         for name, value in expected.items():
-            stored = self._header.get(name, OPTIONAL_TOTALS.get(name, value))  # an older one may lack it
+            stored = self._header.get(name, OPTIONAL_TOTALS.get(name))
             if stored != value:
                 message = mismatch(f"field {name!r} of its ledger's header", stored, value)
                 yield FindingCode.LEDGER_MISMATCH, message

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,7 +63,7 @@ def write(
     records = [item._replace(digest="") for item in entries]
     sha256 = hashlib.sha256(repr(records).encode()).hexdigest()
     written = sum(item.outcome == "written" for item in entries)
-    header = ShardHeader(file, split, shard, of, "", written, 9, sha256, {"written": written}, {}, {})
+    header = ShardHeader(file, split, shard, of, "", written, 9, sha256, counts=Counter(written=written))
     path = directory / ledger_file(split, shard, of)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(dump_ledger(header, entries))

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -120,7 +121,7 @@ def test_entries_that_are_not_wanted_take_no_memory() -> None:
 
 
 ENTRIES = [Entry(key=f"{number}.png", outcome=Outcome.WRITTEN) for number in range(5)]
-HEADER = ShardHeader("train-0", "train", 0, 1, "digest", 5, 1000, "sha", {"written": 5}, {}, {})
+HEADER = ShardHeader("train-0", "train", 0, 1, "digest", 5, 1000, "sha", counts=Counter(written=5))
 LINES = gzip.decompress(dump_ledger(HEADER, ENTRIES))
 
 
@@ -381,7 +382,8 @@ def test_a_ledger_of_another_version_is_refused() -> None:
     ("number", "change"),
     [
         (0, {"num_shards": "1"}), (0, {"plan_digest": True}), (0, {"split": None}), (0, {"kept": "1"}),
-        (0, {"formats": {"jpg": "1"}}),
+        (0, {"formats": {"jpg": "1"}}), (0, {"sources": {"width": "x"}}), (0, {"sources": {"width": []}}),
+        (0, {"sources": {"width": [0, 1, "1", "1", "x", "x"]}}),
         (1, {"label": {}}), (1, {"offset": "0"}), (1, {"sha256": None}), (1, {"boxes": {"written": "1"}}),
         (1, {"dtype": 8}), (1, {"boxes": 3}), (1, {"outcome": []}),
     ],
