@@ -24,6 +24,9 @@ from shardwright.schemas.image_ref import as_in_keys
 _DIGEST_LINE = re.compile(r"([0-9a-fA-F]{64})(?:[ \t]+\*?.*)?\Z")
 _LEADING_DOTS = re.compile(r"\A(?:\./)+")
 _CLASS = re.compile(r"\[(!?)([^\]]+)\]")
+#: Wildcard -> its regular expression, a longer wildcard before a shorter one that it begins with.
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_PIECES = re.compile(rf"({'|'.join(map(re.escape, _WILDCARDS))}|\[!?[^\]]+\])")
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,7 @@ class KeyList:
 
     def has_key(self, key: str) -> bool:
         """Returns whether the list contains a key, or a pattern that matches it."""
-        if key in self.keys or key in self._respelled:
-            return True
-        return any(regex.fullmatch(key) for regex in self._regexes.values())
+        return any(True for _ in self.entries_of(key))
 
     def entries_of(self, key: str) -> Iterator[str]:
         """Yields the lines and patterns that match a key."""
@@ -156,19 +157,11 @@ def pattern_regex(pattern: str) -> str:
     begin = "" if "/" in pattern.removesuffix("/") else "(?:.*[/!])?"
     if pattern.startswith("./"):
         begin, pattern = r"(?:\./)?", pattern[1:]
-    rest, parts = pattern.removeprefix("/") + ("**" if pattern.endswith("/") else ""), [begin]
-    while rest:
-        for text, regex in (("**/", "(?:.*/)?"), ("**", ".*"), ("*", "[^/]*"), ("?", "[^/]")):
-            if rest.startswith(text):
-                rest, part = rest[len(text) :], regex
-                break
+    parts = [begin]
+    for piece in _PIECES.split(pattern.removeprefix("/") + ("**" if pattern.endswith("/") else "")):
+        if match := _CLASS.fullmatch(piece):
+            inside = match[2].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
+            parts.append(f"(?!/)[{'^' if match[1] else ''}{inside}]")
         else:
-            match = _CLASS.match(rest)
-            if match:
-                inside = match[2].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
-                part = f"(?!/)[{'^' if match[1] else ''}{inside}]"
-                rest = rest[match.end() :]
-            else:
-                rest, part = rest[1:], re.escape(rest[0])
-        parts.append(part)
+            parts.append(_WILDCARDS.get(piece) or re.escape(piece))
     return f"(?:{''.join(parts)})"
