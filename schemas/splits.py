@@ -153,7 +153,7 @@ def compare_splits(class_counts: Mapping[str, Mapping[str, int]], records: Mappi
         return SplitBalance(classes=len(totals))
     largest = max(counts, key=lambda split: records[split])
     tests = len(totals) * (len(counts) - 1)
-    uneven: dict[str, UnevenClass] = {}
+    differing: list[UnevenClass] = []
     missing = []
     for split, of_split in counts.items():
         lacking = totals.keys() - of_split.keys()
@@ -162,23 +162,16 @@ def compare_splits(class_counts: Mapping[str, Mapping[str, int]], records: Mappi
             missing.append(MissingClasses(split, tuple(names), len(totals)))
         if split == largest:
             continue
-        for name, count in of_split.items():
+        for name in of_split:
             if name in counts[largest]:
-                pair = (
-                    ClassShare(split, count, records[split]),
-                    ClassShare(largest, counts[largest][name], records[largest]),
-                )
-                less, more = sorted(pair, key=lambda share: share.share)
-                uneven_class = UnevenClass(name, more, less)
-                worst = uneven.get(name)
-                if _is_uneven(more, less, tests) and (worst is None or _gap(uneven_class) > _gap(worst)):
-                    uneven[name] = uneven_class
-    ordered = sorted(uneven.values(), key=lambda uneven_class: (-_gap(uneven_class), uneven_class.name))
-    return SplitBalance(tuple(ordered), tuple(missing), len(totals))
-
-
-def _gap(uneven: UnevenClass) -> float:
-    return uneven.more.share - uneven.less.share
+                both = (ClassShare(one, counts[one][name], records[one]) for one in (split, largest))
+                less, more = sorted(both, key=lambda share: share.share)
+                if _is_uneven(more, less, tests):
+                    differing.append(UnevenClass(name, more, less))
+    worst: dict[str, UnevenClass] = {}  # of each class
+    for uneven in sorted(differing, key=lambda item: (item.less.share - item.more.share, item.name)):
+        worst.setdefault(uneven.name, uneven)
+    return SplitBalance(tuple(worst.values()), tuple(missing), len(totals))
 
 
 def _is_uneven(more: ClassShare, less: ClassShare, tests: int) -> bool:
@@ -303,15 +296,9 @@ Value = TypeVar("Value")
 
 #: Usual names of splits, in the order in which they are used.
 _RANKS = {
-    name: rank
-    for rank, names in enumerate(
-        (
-            ("train", "training"),
-            ("validation", "val", "valid", "dev", "development", "eval", "evaluation"),
-            ("test", "testing"),
-        )
-    )
-    for name in names
+    **dict.fromkeys(("train", "training"), 0),
+    **dict.fromkeys(("validation", "val", "valid", "dev", "development", "eval", "evaluation"), 1),
+    **dict.fromkeys(("test", "testing"), 2),
 }
 _OTHERS, _LAST = len(_RANKS), len(_RANKS) + 1
 

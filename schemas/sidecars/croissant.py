@@ -58,14 +58,9 @@ _FORMATS = {
 }
 #: Descriptions of splits with usual names.
 _SPLIT_URLS = {
-    "train": "cr:TrainingSplit",
-    "training": "cr:TrainingSplit",
-    "val": "cr:ValidationSplit",
-    "valid": "cr:ValidationSplit",
-    "validation": "cr:ValidationSplit",
-    "dev": "cr:ValidationSplit",
-    "test": "cr:TestSplit",
-    "testing": "cr:TestSplit",
+    **dict.fromkeys(("train", "training"), "cr:TrainingSplit"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "cr:ValidationSplit"),
+    **dict.fromkeys(("test", "testing"), "cr:TestSplit"),
 }
 
 
