@@ -160,6 +160,9 @@ REGEX = Kind("REGEX", _regex)
 EXTRA_COLUMNS = Kind(
     "NAME:TYPE,...", parse_extra_columns, _list_of(_COLUMN), str | Mapping[str, str], between=":"
 )
+FOLDERS = one_of("auto", "classes", "splits", "ignore")
+FAULTS = one_of("quarantine", "keep")
+FILTER = one_of("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
 LABEL_REGEX = Kind("REGEX", _check_label_regex)
 LABEL_DEPTH = Kind("N|all|last", units.parse_label_depth, "([1-9][0-9]{0,2}|all|last)", str | int)
 RENAMES = Kind("OLD=NEW,...", accepts=_Path | Mapping[str, str], between="=")

@@ -93,23 +93,12 @@ class ConvertSettings:
         "1", Affects.REFERENCE, Topic.INPUT, kinds.LABEL_DEPTH, Condition.SOURCE, Condition.STORED_CLASSES
     )
     """Number of folders in a class name: 1, 2 (animals/cat), 3, ..., all, or last for only the innermost."""
-    folders: str = setting(
-        "auto",
-        Affects.REFERENCE,
-        Topic.INPUT,
-        kinds.one_of("auto", "classes", "splits", "ignore"),
-        Condition.SOURCE,
-    )
+    folders: str = setting("auto", Affects.REFERENCE, Topic.INPUT, kinds.FOLDERS, Condition.SOURCE)
     """What the folders at the top are: classes; splits (those named train, validation, test, ..., with or
     without class folders inside; others are left out); ignore (their names have no meaning); auto decides,
     and fails if they could be either."""
     unlabelled: str = setting(
-        "quarantine",
-        Affects.RECORD,
-        Topic.INPUT,
-        kinds.one_of("quarantine", "keep"),
-        Condition.CLASSES,
-        Condition.STORED_CLASSES,
+        "quarantine", Affects.RECORD, Topic.INPUT, kinds.FAULTS, Condition.CLASSES, Condition.STORED_CLASSES
     )
     """Images without a class: quarantine them, or keep them with label -1."""
     rename_labels: str = setting("", Affects.REFERENCE, Topic.INPUT, kinds.RENAMES, Condition.STORED_CLASSES)
@@ -155,13 +144,7 @@ class ConvertSettings:
     """Target size in pixels: 224 (= 224x224) or WxH."""
     fit: str = setting("stretch", Affects.RECORD, Topic.PIXELS, kinds.one_of(*FITS), Condition.RESIZING)
     """How an image is fitted to the target size (Pillow's ImageOps terms)."""
-    resample: str = setting(
-        "bilinear",
-        Affects.RECORD,
-        Topic.PIXELS,
-        kinds.one_of("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
-        Condition.RESIZING,
-    )
+    resample: str = setting("bilinear", Affects.RECORD, Topic.PIXELS, kinds.FILTER, Condition.RESIZING)
     """The resampling filter."""
     image_format: str = setting(
         "", Affects.RECORD, Topic.PIXELS, kinds.one_of("keep", "jpeg", "png", "webp", "raw")
@@ -191,7 +174,7 @@ class ConvertSettings:
         False, Affects.RECORD, Topic.RECORDS, kinds.SWITCH, Condition.KEPT_ORIGINALS
     )
     """Remove EXIF, GPS and comments from kept originals."""
-    damaged: str = setting("quarantine", Affects.RECORD, Topic.SAFETY, kinds.one_of("quarantine", "keep"))
+    damaged: str = setting("quarantine", Affects.RECORD, Topic.SAFETY, kinds.FAULTS)
     """Images whose decoder reports missing or damaged data: quarantine them, or keep them with the pixels
     that the decoder makes up."""
     max_pixels: int = setting(89_478_485, Affects.RECORD, Topic.SAFETY, kinds.PIXELS)
