@@ -134,7 +134,7 @@ class Layout:
     needs: Needs = Needs.LABEL
     format_names: Mapping[str, str] = field(default_factory=dict)
     pixels: bool = False
-    summary: str = ""
+    summary: str = "a layout of your own"
 
     @cached_property
     def by_role(self) -> Mapping[FeatureRole, FeatureSpec]:
@@ -290,11 +290,6 @@ def _several(spec: FeatureSpec) -> FeatureSpec:
     if spec.encoding is Encoding.TENSOR:
         return replace(spec, tensor_shape=_EACH)
     return replace(spec, shape=_EACH)
-
-
-def layout_from_json(value: Mapping[str, Any]) -> Layout:
-    """Reads the result of `Layout.as_json`."""
-    return replace(from_json(Layout, value), summary="a layout of your own")
 
 
 def inline_layout(layout: Layout) -> str:
@@ -557,7 +552,7 @@ def layout_by_name(value: str) -> Layout:
 @lru_cache(maxsize=16)
 def _inline(value: str) -> Layout:
     try:
-        return layout_from_json(json.loads(value))
+        return from_json(Layout, json.loads(value))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise UsageError(
             f"--layout {short_repr(value)}: this is not a layout; name a file that ends in .yaml, or "

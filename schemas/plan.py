@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from shardwright.schemas.json_values import fields_json, from_json
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.schemas.layouts import inline_layout, layout_from_json
+from shardwright.schemas.layouts import Layout, inline_layout
 from shardwright.schemas.splits import SplitBalance, SplitShares, compare_shares, compare_splits
 from shardwright.schemas.units import SPLIT_NAME, counted, parse_splits
 
@@ -158,7 +158,7 @@ class Plan:
         """
         settings = dict(value["settings"])
         if isinstance(settings.get("layout"), Mapping):
-            settings["layout"] = inline_layout(layout_from_json(settings["layout"]))
+            settings["layout"] = inline_layout(from_json(Layout, settings["layout"]))
         plan = from_json(Plan, {**value, "settings": settings})
         if len(set(plan.labels)) != len(plan.labels):
             raise ValueError("a label occurs twice")

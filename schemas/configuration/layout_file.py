@@ -187,9 +187,8 @@ def _layout(file: LayoutFile, stem: str) -> Layout:
         for name in ("first_label", "needs", "format_names", "pixels")
         if name in file.model_fields_set
     }
-    base = replace(
-        base, **values, name=stem if file.name is None else file.name, summary="a layout of your own"
-    )
+    name = stem if file.name is None else file.name
+    base = replace(base, **values, name=name, summary=Layout.summary)
     if base.name in LAYOUTS:
         raise wrong(
             f"{base.name} is the name of a built-in layout; write another one, such as name: my_{base.name}"
