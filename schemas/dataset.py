@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from typing import Any, ClassVar, Self
 
 from shardwright.schemas.codes import Outcome
@@ -28,8 +28,6 @@ FORMAT_VERSION = 1
 #: these again and compares. Raise the number whenever one of them changes for the same dataset
 #: (`tests/core/schemas/test_statements_version.py` detects this).
 STATEMENTS_VERSION = 3
-#: Number of pieces of JSON that are joined at once.
-_PIECES_TOGETHER = 4096
 DATASET_JSON = "dataset.json"
 DATASET_INFO_JSON = "dataset_info.json"
 README_MD = "README.md"
@@ -254,21 +252,12 @@ class Dataset:
           UsageError: If they are not a `dataset.json` that this version can read.
         """
         try:
-            document = json.loads(data)
+            value = json.loads(data)
         except (ValueError, RecursionError) as error:
             place = ""
             if isinstance(error, json.JSONDecodeError):
                 place = f" (line {error.lineno}, column {error.colno})"
             raise UsageError(f"{where} is not JSON{place}; restore it or convert again.") from None
-        return Dataset.from_json(document, where)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any], where: str) -> Dataset:
-        """Reads a stored document.
-
-        Raises:
-          UsageError: If it is not a `dataset.json` that this version can read.
-        """
         version = value.get("format_version") if isinstance(value, Mapping) else None
         if version is None:
             raise UsageError(f"{where} is not a dataset.json of Shardwright; name one, or convert again.")
@@ -427,9 +416,7 @@ def fingerprint(
 
 def pretty_json(value: Any, ensure_ascii: bool = False) -> str:
     """Serializes JSON for files that people read."""
-    # A list of all pieces, as `json.dumps` makes it, takes six times as much memory as the text.
-    pieces = json.JSONEncoder(indent=2, ensure_ascii=ensure_ascii).iterencode(value)
-    joined = []
-    while group := "".join(islice(pieces, _PIECES_TOGETHER)):
-        joined.append(group)
-    return "".join([*joined, "\n"])
+    text = io.StringIO()  # a list of all pieces, as `json.dumps` makes it, takes six times as much memory
+    json.dump(value, text, indent=2, ensure_ascii=ensure_ascii)
+    text.write("\n")
+    return text.getvalue()

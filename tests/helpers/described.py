@@ -58,8 +58,7 @@ _SMALL = {"input": str(PHOTOS), "resize": 24, "splits": "train=0.7,test=0.3", "l
 
 
 def read(directory: Path) -> Dataset:
-    document = json.loads((directory / "dataset.json").read_text())
-    return Dataset.from_json(document, str(directory))
+    return Dataset.from_bytes((directory / "dataset.json").read_bytes(), str(directory))
 
 
 def parse_module(directory: Path) -> Any:

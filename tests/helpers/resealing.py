@@ -87,7 +87,7 @@ class Forgery:
 
     def __init__(self, dataset: Path) -> None:
         self._dataset = dataset
-        self._made = Dataset.from_json(read_document(dataset), "it")
+        self._made = Dataset.from_bytes((dataset / "dataset.json").read_bytes(), "it")
         self.shards: dict[tuple[str, int], list[tuple[bytes, Entry]]] = {}
         self.others: dict[tuple[str, int], list[Entry]] = {}
         for split, number, count, shard in self._made.placed_shards():
@@ -134,7 +134,7 @@ class Forgery:
 
 def settle(dataset: Path) -> None:
     """Updates the headers of all ledgers, the side files and `dataset.json` to match shards and ledgers."""
-    made = Dataset.from_json(read_document(dataset), "it")
+    made = Dataset.from_bytes((dataset / "dataset.json").read_bytes(), "it")
     recipe = recipes_of(made.plan.settings, made.versions).shard
     results, files = [], dict(made.files)
     for split, number, count, shard in made.placed_shards():
@@ -174,7 +174,7 @@ def settle(dataset: Path) -> None:
 def sign(dataset: Path) -> None:
     """Writes the side files again, and updates digests and sums of `dataset.json`."""
     document = read_document(dataset)
-    made, sidecars = with_sidecars(Dataset.from_json(document, "it"))
+    made, sidecars = with_sidecars(Dataset.from_bytes((dataset / "dataset.json").read_bytes(), "it"))
     for name, content in sidecars.items():
         (dataset / name).write_bytes(content)
     document["sidecars"] = dict(made.sidecars)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 
 import pytest
@@ -44,7 +45,7 @@ def test_shard_names_with_control_characters_or_folders_are_refused(file: str) -
     document = {"format_version": 1, "splits": {"train": {"shards": [{"file": file}]}}}
     message = r"^x/dataset\.json lists a shard '.*', a name that no shard has"
     with pytest.raises(UsageError, match=message):
-        Dataset.from_json(document, "x/dataset.json")
+        Dataset.from_bytes(json.dumps(document).encode(), "x/dataset.json")
 
 
 def test_addresses_are_left_out() -> None:
