@@ -138,8 +138,7 @@ class VersionRecord(Document):
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as they are stored."""
-        unstored = {"pinned", "problem", *(() if self.acceptances else ("acceptances",))}
-        return {name: value for name, value in fields_json(self).items() if name not in unstored}
+        return {name: value for name, value in fields_json(self).items() if name not in ("pinned", "problem")}
 
     @classmethod
     def loads(cls, data: bytes) -> Self:
