@@ -163,16 +163,6 @@ def test_no_id_ever_moves(builds: list[tuple[set[str], Mapping[str, int] | None]
         labels = after
 
 
-@given(st.lists(SEEN, min_size=1, max_size=8))
-def test_names_without_own_ids_are_only_appended(builds: list[set[str]]) -> None:
-    labels: tuple[str, ...] = ()
-    for seen in builds:
-        after = order_labels(seen, labels)
-        assert after[: len(labels)] == labels
-        assert list(after[len(labels) :]) == sorted(seen - set(labels), key=str.encode)
-        labels = after
-
-
 @given(st.lists(st.sampled_from(NAMES), unique=True), st.lists(st.sampled_from(NAMES), unique=True), FIRST)
 @example(["cat", "dog", "eel"], ["cat", "dog"], 0)
 def test_class_names_that_would_move_an_id_are_refused(
