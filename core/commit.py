@@ -175,9 +175,8 @@ def commit(
         whole = whole.merge(findings) if findings else whole
         depth = CheckDepth.of_verification(job.settings.verify)
         checked = Results(printable(job.output), result, depth, checks, whole, statistics, job.output)
-        places = ResultFiles.in_folder(
-            job.directory, statistics is not None, hold=job.hold, option="--output"
-        )
+        measured = statistics is not None
+        places = ResultFiles.in_folder(job.directory, measured, hold=job.hold, option="--output")
         stored = write_results(places, checked)
         # The file keeps the findings of earlier checks of the same build, but this run found only its own.
         report = replace(stored, counts=whole.by_code(), findings=whole.by_place())

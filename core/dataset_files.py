@@ -35,7 +35,7 @@ UTC_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def dataset_name(output: str) -> str:
-    """Returns the name of the dataset in a directory: that of the directory, or of its versions."""
+    """Returns the name of a dataset: that of its directory, or of the directory with its versions."""
     output, _ = split_version(version_name(output))
     path = output if storage.is_remote(output) else os.path.abspath(output)
     return printable(path.rstrip("/").rpartition("/")[2]) or "dataset"

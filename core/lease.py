@@ -97,23 +97,6 @@ class Lease:
         return replace(lease, seconds=min(lease.seconds, MAX_SECONDS))
 
 
-def is_void(lease: Lease, age: float, host: str, is_alive: Callable[[int, str], bool]) -> bool:
-    """Returns whether a lease no longer keeps other runs away.
-
-    A lease that is not renewed ends after its duration. A lease from the far future was written while the
-    storage's clock was wrong. On the holder's own machine, the end of its process ends the lease at once.
-
-    Args:
-      lease: The stored lease.
-      age: Seconds since it was stored, by the storage's own clock, because clocks of machines differ.
-      host: Name of this machine.
-      is_alive: Returns whether the process with this pid and start may still run on this machine.
-    """
-    if not abs(age) <= lease.seconds:
-        return True
-    return lease.pid > 0 and lease.host == host and not is_alive(lease.pid, lease.began)
-
-
 @dataclass(frozen=True)
 class HeldLease:
     """The lease under which a run works. It travels with the job's description.
@@ -438,6 +421,11 @@ def check_free(output: str, holder: str = "") -> None:
 
 
 def _is_void(path: str, lease: Lease) -> bool:
+    """Returns whether a stored lease no longer keeps other runs away.
+
+    A lease that is not renewed ends after its duration. A lease from the far future was written while the
+    storage's clock was wrong. On the holder's own machine, the end of its process ends the lease at once.
+    """
     with _lock:
         ended = lease.holder not in _at_work
     if ended and lease.began and (lease.host, lease.pid, lease.began) == this_process():
@@ -445,7 +433,9 @@ def _is_void(path: str, lease: Lease) -> bool:
     with storage.translated_errors("read the lease", path):
         age = _age(path)
     # A lease that has gone meanwhile stops nobody; the next attempt to take it shows that.
-    return age is None or is_void(lease, age, socket.gethostname(), may_live)
+    if age is None or not abs(age) <= lease.seconds:
+        return True
+    return lease.pid > 0 and lease.host == socket.gethostname() and not may_live(lease.pid, lease.began)
 
 
 def _age(path: str) -> float | None:

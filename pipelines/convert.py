@@ -139,15 +139,9 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
                     clear_staging(settings)
                     for warning in remove_work_leftovers(directory):
                         log.warning(warning)
+                output, versions = settings.output, software_versions(settings.map)
                 job = ConversionSpec(
-                    settings.output,
-                    directory,
-                    settings,
-                    software_versions(settings.map),
-                    facts,
-                    started,
-                    hold=hold,
-                    described=described,
+                    output, directory, settings, versions, facts, started, hold=hold, described=described
                 )
                 if progress:
                     print_inputs(request)

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +57,6 @@ from shardwright.pipelines.run import (
     workers_of,
 )
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.configuration.job import JobFile
 from shardwright.schemas.configuration.setting import settings_of
 from shardwright.schemas.configuration.settings import NOT_FOR_REBUILDS, REBUILD_SETTINGS, RebuildSettings
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
@@ -191,7 +190,7 @@ def rebuild(
     job_file = read_job(job, values) if job else job_of(values)
     arguments = None if extra is None else [*job_file.beam, *extra]
     options, described = None, False  # Beam is not imported if there turns out to be nothing to do
-    with _telling_failures(job_file, started):
+    try:
         with naming_lines(job_file, extra or ()) if job else contextlib.nullcontext():
             if arguments != []:
                 options = as_beam_options(beam_options if arguments is None else arguments)
@@ -203,6 +202,11 @@ def rebuild(
         check_versioned_output(request.settings.output)
         if storage.is_remote(request.settings.output) and not described:
             check_remote_writable(request.settings.output)
+    except ShardwrightError as error:  # also a job that is refused before it begins is told to its hooks
+        output = str(job_file.settings.get("output", ""))
+        for warning in tell_failure(job_file.hooks, error, output, started)[1]:
+            log.warning(warning)
+        raise
     if log_format:
         show_stages()
     notes = list(without_effect(request.given, request.facts))
@@ -242,63 +246,31 @@ def rebuild(
         except Exception as error:
             raise as_shardwright_error(error) from error
         if not ended:
-            _build(task, request, arguments, options)
+            with converting(arguments):
+                of_beam = options or as_beam_options(arguments)
+                run = replace(task, run=run_facts(request, of_beam, workers_of(of_beam)))
+                run_pipeline(lambda pipeline: build_rebuild(pipeline, run, request), of_beam)
 
     try:
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(_Overtaken):
-                return _run(_named(task), work, progress)
-        return _run(_named(task), work, progress)
+                return _run(task, work, progress)
+        return _run(task, work, progress)
     except UsageError:
         if not storage.is_remote(output):
             remove_empty_folders(storage.join(output, VERSIONS_DIR), existed)
         raise
 
 
-@contextlib.contextmanager
-def _telling_failures(job: JobFile, started: float) -> Iterator[None]:
-    """Calls the hooks for a failure if the checks in the block refuse the job or cannot be made."""
-    try:
-        yield
-    except ShardwrightError as error:
-        for warning in tell_failure(job.hooks, error, str(job.settings.get("output", "")), started)[1]:
-            log.warning(warning)
-        raise
-
-
-def _build(
-    task: RebuildTask, request: ConversionRequest, arguments: Sequence[str] | None, options: Any
-) -> None:
-    """Runs the job of a rebuild.
-
-    Args:
-      task: What to rebuild.
-      request: The checked request.
-      arguments: Beam's options as the user wrote them; None if they came as an object.
-      options: Beam's PipelineOptions; None for the defaults.
-
-    Raises:
-      ShardwrightError: It failed.
-    """
-    with converting(arguments):
-        options = options or as_beam_options(arguments)
-        task = replace(task, run=run_facts(request, options, workers_of(options)))
-        run_pipeline(lambda pipeline: build_rebuild(pipeline, task, request), options)
-
-
 class _Overtaken(EngineError):
     """Another rebuild took the version's name, or a later one, before this one began."""
 
 
-def _named(task: RebuildTask) -> RebuildTask:
-    """Returns a task with the name of a new version and a name for the lease's holder."""
+def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool) -> RebuildResult:
+    """Names a new version, does the work of a rebuild, and cleans up after it if it fails."""
     with storage.translated_errors("read the versions in", task.output):
         version = next_version(time.time(), version_names(task.output))
-    return replace(task, lease=replace(task.lease, version=version, holder=uuid.uuid4().hex))
-
-
-def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool) -> RebuildResult:
-    """Does the work of a rebuild, and cleans up after it if it fails."""
+    task = replace(task, lease=replace(task.lease, version=version, holder=uuid.uuid4().hex))
     try:
         with show_progress(progress, task.directory), task.hold.heartbeat():
             work(task)

@@ -128,13 +128,8 @@ def rollback(output: str | os.PathLike[str], version: str = "") -> RollbackResul
         "" if moved or version else _repeated(output, records, current),
         redraw_index(output),
     ]
-    return RollbackResult(
-        output,
-        target.version,
-        current if moved else "",
-        moved and is_withdrawn,
-        "; ".join(filter(None, notes)),
-    )
+    warning, left_version = "; ".join(filter(None, notes)), current if moved else ""
+    return RollbackResult(output, target.version, left_version, moved and is_withdrawn, warning)
 
 
 def _repeated(output: str, records: Mapping[str, VersionRecord], current: str) -> str:

@@ -96,15 +96,8 @@ def list_tasks(target: Target, output: str, hold: HeldLease | None = None) -> It
             yield SalvageTask(path, output, os.path.basename(path), hold=hold)
         return
     for split, index, count, shard in read_dataset(target.directory).placed_shards():
-        yield SalvageTask(
-            storage.join(target.directory, shard.file),
-            output,
-            shard.file,
-            target.directory,
-            ShardPlace(split, index, count),
-            shard,
-            hold,
-        )
+        path, place = storage.join(target.directory, shard.file), ShardPlace(split, index, count)
+        yield SalvageTask(path, output, shard.file, target.directory, place, shard, hold)
 
 
 def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:

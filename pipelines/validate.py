@@ -11,8 +11,8 @@ import sys
 import tempfile
 import textwrap
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -125,33 +125,23 @@ def statement_findings(target: Target, dataset: Dataset, checks: Sequence[ShardC
     return FindingSummary().add(check_dataset_json(target.directory, data, dataset, checks))
 
 
-@dataclass(frozen=True)
-class ValidationRequest:
-    """A request for a validation.
-
-    Attributes:
-      target: What to validate.
-      files: Files for the results.
-      mode: Mode: fast, full or quality.
-      gates: Findings that are errors, and expectations of the dataset.
-      against: Source to compare it with.
-      previous: The previous dataset, for the page.
-    """
-
-    target: Target
-    files: ResultFiles
-    mode: str = "full"
-    gates: GateFile = field(default_factory=GateFile)
-    against: Comparison | None = None
-    previous: Previous | None = None
-
-
-def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
+def build_validate(
+    pipeline: Any,
+    target: Target,
+    mode: str,
+    write: Callable[[Results], ValidationReport],
+    comparison: Comparison | None,
+    previous: Previous | None,
+) -> Any:
     """Builds the validation: one element per shard, then the records among each other.
 
     Args:
       pipeline: A Beam pipeline.
-      request: The request.
+      target: What to validate.
+      mode: Mode: fast, full or quality.
+      write: Writes the results, and returns the report of them.
+      comparison: Source to compare it with.
+      previous: The previous dataset, for the page.
 
     Returns:
       A PCollection with one report.
@@ -161,7 +151,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     from shardwright.transforms.building_blocks import added_findings, added_statistics
     from shardwright.transforms.validate import ValidateShards
 
-    target, depth, directory = request.target, CheckDepth[request.mode.upper()], request.target.directory
+    depth, directory = CheckDepth[mode.upper()], target.directory
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes
     tasks = begin | "ListShards" >> beam.FlatMap(lambda _: list_tasks(target)).with_output_types(
         ShardTask
@@ -174,14 +164,12 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     )  # FindingSummary
     validated = tasks | "ValidateShards" >> ValidateShards(schema, depth, summaries=True)
     summaries = [whole, validated.findings]
-    if request.against is not None:
+    if comparison is not None:
         from shardwright.transforms.against import CompareWithSource
 
-        summaries.append(
-            pipeline | "CompareWithSource" >> CompareWithSource(request.against)
-        )  # FindingSummary
+        summaries.append(pipeline | "CompareWithSource" >> CompareWithSource(comparison))  # FindingSummary
     fingerprint = read_dataset(directory).fingerprint if directory else ""
-    against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
+    against = tuple(printable(item.path) for item in comparison.inputs) if comparison else ()
 
     def report(_: bytes, checks: Any, statistics: Any, *parts: Iterable[FindingSummary]) -> ValidationReport:
         findings = added_findings(chain(*parts))
@@ -192,9 +180,9 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
         paths = () if directory else tuple(target.files)
         results = Results(
             printable(target.name), dataset, depth, checks, findings, statistics,
-            directory=directory or "", paths=paths, against=against, previous=request.previous,
+            directory=directory or "", paths=paths, against=against, previous=previous,
         )  # fmt: skip
-        return write_results(request.files, results, request.gates)
+        return write(results)
 
     return begin | "Report" >> beam.Map(
         report,
@@ -296,9 +284,14 @@ def validate(
                 from shardwright.pipelines.diff import images_since
 
                 before = images_since(previous, target.directory, beam_options, progress)
-            request = ValidationRequest(target, files, mode, gates, comparison, before)
+
+            def write(results: Results) -> ValidationReport:
+                return write_results(files, results, gates)
+
             result: ValidationReport = run_for_result(
-                lambda pipeline, _: build_validate(pipeline, request), beam_options, progress
+                lambda pipeline, _: build_validate(pipeline, target, mode, write, comparison, before),
+                beam_options,
+                progress,
             )
     written = {name: getattr(files, name) for name in ("report", "page", "junit", "statistics")}
     return replace(result, files={name: path for name, path in written.items() if path})

@@ -207,14 +207,9 @@ def reusable_builds(task: RebuildTask, previous: PreviousState, decision: Decisi
     """Returns what earlier builds offer to the shards of the new one."""
     touched = touched_files(task, previous)
     unfinished = [(directory, replace(touched, since=started)) for directory, started in previous.offering]
-    return ReusableBuilds(
-        unfinished,
-        previous_build(task, previous),
-        not task.rules.verify_sources,
-        decision.content_changed,
-        decision.damaged,
-        touched,
-    )
+    finished, trust_mtime = previous_build(task, previous), not task.rules.verify_sources
+    changed, damaged = decision.content_changed, decision.damaged
+    return ReusableBuilds(unfinished, finished, trust_mtime, changed, damaged, touched)
 
 
 _SHOWN = 3

@@ -99,7 +99,13 @@ def commit_salvage(
             write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome), job.hold)
             _write_lost(job, saved)
             return outcome
-        dataset = describe_saved(job, damaged, {item.file: item for item in saved}, results)
+        by_file = {item.file: item for item in saved}
+        of_split = {split: [by_file[item.file] for item in items] for split, items in damaged.splits.items()}
+        # The features come from another version, but the side files are written by this one.
+        version = STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0
+        bare = replace(damaged, name=dataset_name(job.output), sidecars={}, statements_version=version)
+        ledger = _salvaged_ledger(damaged.ledger, of_split)
+        dataset = replace(with_shards(bare, results), ledger=ledger)
         check_shards(job.output, dataset, listed)
         dataset, sidecars = with_sidecars(dataset, draw_card_samples(job.output, dataset))
         outcome |= {"fingerprint": dataset.fingerprint, "ledger": dataset.ledger}
@@ -133,21 +139,6 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
         "unexpected": sum(item.unexpected for item in saved),
         "misplaced": sum(item.misplaced for item in saved),
     }
-
-
-def describe_saved(
-    job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedShard], results: Iterable[ShardResult]
-) -> Dataset:
-    """Returns the dataset that consists of the saved shards: the damaged one without its lost records."""
-    of_split = {split: [saved[shard.file] for shard in shards] for split, shards in damaged.splits.items()}
-    bare = replace(
-        damaged,
-        name=dataset_name(job.output),
-        sidecars={},
-        # The features come from another version, but the side files are written by this one.
-        statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
-    )
-    return replace(with_shards(bare, results), ledger=_salvaged_ledger(damaged.ledger, of_split))
 
 
 def _salvaged_ledger(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:

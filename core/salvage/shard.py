@@ -124,15 +124,9 @@ def save_shard(
                 raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
             unusable = _UNUSABLE if schema.features else ()  # otherwise the records need not be Examples
             return _save_foreign(task, file, plain, compression, content, unusable), None
-        salvaged = reconcile(
-            task.file,
-            task.path,
-            content,
-            entries,
-            _read_index(task) if entries is None else None,
-            task.expected.records if task.expected else 0,
-            intact,
-        )
+        index = _read_index(task) if entries is None else None
+        records = task.expected.records if task.expected else 0
+        salvaged = reconcile(task.file, task.path, content, entries, index, records, intact)
         copied = intact and not salvaged.lost
         if copied and file is not None and len(salvaged.kept) == len(content.records):
             temporary = _copy(file, task)

@@ -147,7 +147,7 @@ class ShardWriter:
         return None
 
     def _write_records(self, temporary: str, plan: ShardPlan, reusable: ReusableBuilds) -> ShardWork:
-        """Writes the records of a shard to a temporary file, removed on failure; returns the work done."""
+        """Writes the records of a shard to a temporary file, which is removed if that fails."""
         build = reusable.finished or NO_BUILD
         self.verdicts.update(dict.fromkeys(reusable.damaged, False))
         trust = reusable.trust_mtime and plan.place[:2] not in reusable.content_changed

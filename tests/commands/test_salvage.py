@@ -16,8 +16,6 @@ from helpers.resealing import frame, read_shard
 from helpers.trees import put_files
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import own_outcome
-from shardwright.core.lease import HeldLease, Lease
 from shardwright.core.records.framing import FRAME_BYTES, DamagedRange
 from shardwright.core.salvage.salvaged_ledger import Content, reconcile
 from shardwright.pipelines.cli import main
@@ -411,12 +409,3 @@ def test_an_interrupted_salvage_can_be_repeated(
             salvage(str(copied), str(output))
     assert not (output / "dataset.json").exists()
     _check(salvage(str(copied), str(output)), copied, 1)
-
-
-def test_an_engine_that_repeats_the_last_step_gets_its_outcome(tmp_path: Path) -> None:
-    hold = HeldLease(str(tmp_path), Lease("mine", ""), "_work/lease.json")
-    assert not own_outcome(str(tmp_path), hold)
-    (tmp_path / "_work").mkdir()
-    for holder, found in (("theirs", False), ("mine", True)):
-        (tmp_path / "_work" / "outcome.json").write_text(json.dumps({"holder": holder}))
-        assert bool(own_outcome(str(tmp_path), hold)) == found

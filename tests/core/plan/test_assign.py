@@ -176,14 +176,8 @@ def test_counts_are_those_of_the_largest_remainder(count: int, shares: tuple[Fra
     assert sorted(expected) == rounded_up
 
 
-@given(st.sets(HASHES, min_size=1, max_size=200), some_shares())
-def test_each_part_gets_exactly_its_images(values: set[int], shares: tuple[Fraction, ...]) -> None:
-    counts = allocate(len(values), shares)
-    bounds = cut(np.array(sorted(values), np.uint64), counts, shares)
-    assert sizes(sorted(values), bounds) == counts
-
-
 @given(st.lists(st.tuples(HASHES, st.integers(1, 30)), min_size=1, max_size=40), some_shares())
+@example([(hash64(0, "", str(number)), 1) for number in range(40)], SHARES)
 def test_a_group_stays_whole_and_the_nearer_end_is_taken(
     groups: list[tuple[int, int]], shares: tuple[Fraction, ...]
 ) -> None:

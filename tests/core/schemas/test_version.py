@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardwright.core.lease import MAX_SECONDS, Lease, is_void
+from shardwright.core.lease import MAX_SECONDS, Lease
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.settings import DEFAULT_SCRUB
 from shardwright.schemas.dataset import Shard
@@ -206,14 +206,6 @@ leases = st.builds(
 )  # fmt: skip
 
 
-def lives(pid: int, began: str) -> bool:
-    return True
-
-
-def ended(pid: int, began: str) -> bool:
-    return False
-
-
 @given(leases)
 def test_a_lease_is_read_as_it_was_written(lease: Lease) -> None:
     assert Lease.loads(lease.dumps().encode()) == lease
@@ -242,24 +234,3 @@ def test_a_damaged_lease_is_none(data: bytes) -> None:
 def test_a_stored_lease_is_valid_for_two_weeks_at_most() -> None:
     stored = replace(LEASE, seconds=1e300).dumps().encode()
     assert Lease.loads(stored).seconds == MAX_SECONDS == 14 * 24 * 3600
-
-
-@pytest.mark.parametrize(
-    ("age", "void"),
-    [(0.0, False), (60.0, False), (61.0, True), (-59.0, False), (-61.0, True), (-1e10, True), (1e10, True)],
-)
-def test_a_lease_is_void_after_its_time_or_far_in_the_future(age: float, void: bool) -> None:
-    assert is_void(LEASE, age, "host", lives) is void
-    assert is_void(LEASE, age, "elsewhere", ended) is void
-
-
-def test_the_end_of_the_holder_is_seen_at_once_on_its_host() -> None:
-    assert is_void(LEASE, 1.0, "host", ended)
-    assert not is_void(LEASE, 1.0, "elsewhere", ended)
-    asked = []
-    is_void(LEASE, 1.0, "host", lambda pid, began: bool(asked.append((pid, began))))
-    assert asked == [(41, "boot 7")]
-
-
-def test_without_a_launcher_only_the_time_of_a_lease_counts() -> None:
-    assert not is_void(replace(LEASE, pid=0), 1.0, "host", ended)
