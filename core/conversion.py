@@ -287,17 +287,10 @@ def decided_entry(ref: ImageRef) -> Entry:
     It has no state of the source. The plan's digest leaves it out, so a shard that is reused could only have
     an earlier one.
     """
+    entry = Entry(key=ref.key, outcome=ref.outcome, reason=ref.reason)
     if ref.outcome != Outcome.QUARANTINED:
-        return Entry(key=ref.key, outcome=ref.outcome, reason=ref.reason)
-    return Entry(
-        key=ref.key,
-        outcome=ref.outcome,
-        label=ref.label,
-        reason=ref.reason,
-        stage=Stage.LIST,
-        message=ref.message,
-        uri=ref.location,
-    )
+        return entry
+    return entry._replace(label=ref.label, stage=Stage.LIST, message=ref.message, uri=ref.location)
 
 
 def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:

@@ -69,26 +69,12 @@ def print_forecast(forecast: Forecast) -> None:
     out = console()
     out.print(f"found: {forecast.tree}")
     shards, estimate = forecast.plan.shards, forecast.plan.estimate
-    print_table(
-        out,
-        ("split", "listed", "images", "shards", "bytes", "bytes per shard"),
-        [
-            [
-                split,
-                forecast.listed[split],
-                forecast.candidates[split],
-                shards[split],
-                format_size(estimate[split]),
-                format_size(estimate[split] / shards[split]),
-            ]
-            for split in shards
-        ]
-        + [
-            [split, listed, 0, 0, "", ""]
-            for split, listed in by_split(forecast.listed).items()
-            if split not in shards
-        ],
-    )
+    rows: list[list[object]] = []
+    for split, listed_files in by_split(forecast.listed).items():
+        count, size = shards.get(split, 0), estimate.get(split, 0)
+        sizes = (format_size(size), format_size(size / count)) if count else ("", "")
+        rows.append([split, listed_files, forecast.candidates.get(split, 0), count, *sizes])
+    print_table(out, ("split", "listed", "images", "shards", "bytes", "bytes per shard"), rows)
     counts = forecast.class_counts
     layout = layout_by_name(forecast.plan.settings["layout"])
     classes = forecast.plan.classes(layout.first_label)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 from typing import NamedTuple
 
 from shardwright.core.records.framing import DamagedRange
@@ -68,16 +69,15 @@ def match_records(
       has_all_keys: Whether the written records have exactly the keys that are in their bytes. Then a record
         with another key was not written to this shard, even if none matches: the file belongs to another.
     """
-    matcher = _Matcher(frames, written, [None] * len(frames))
-    matcher.by_name([item.key for item in frames], [item.key for item in written])
-    numbers = matcher.numbers
+    numbers: list[int | Match | None] = [None] * len(frames)
+    _match_by_name(frames, written, numbers, attrgetter("key"))
     if has_all_keys or any(isinstance(index, int) for index in numbers):
         # Keys can be compared, so a record with an unknown key does not belong to this shard.
         for i, item in enumerate(frames):
             if numbers[i] is None and item.key is not None:
                 numbers[i] = Match.UNEXPECTED
-    matcher.by_name([item.source for item in frames], [item.source for item in written])
-    matcher.by_place(size)
+    _match_by_name(frames, written, numbers, attrgetter("source"))
+    _match_by_place(frames, written, numbers, size)
     # The remaining records may be second copies, which damage can leave behind.
     names = [item.key or item.source for item in frames]
     matched_names = {name for name, index in zip(names, numbers, strict=True) if isinstance(index, int)}
@@ -90,80 +90,70 @@ def match_records(
     return matches
 
 
-@dataclass
-class _Matcher:
-    """Matches found records with the written ones.
+def _match_by_name(
+    frames: Sequence[Frame],
+    written: Sequence[Frame],
+    numbers: list[int | Match | None],
+    name_of: Callable[[Frame], str | None],
+) -> None:
+    """Adds the numbers of records with a unique name and the expected length."""
+    often = Counter(map(name_of, written))
+    by_name = {name_of(item): index for index, item in enumerate(written) if often[name_of(item)] == 1}
+    used = {number for number in numbers if isinstance(number, int)}
+    for i, item in enumerate(frames):
+        name = name_of(item)
+        index = by_name.get(name) if name else None
+        if numbers[i] is None and index is not None and written[index].length == item.length:
+            numbers[i] = Match.UNEXPECTED if index in used else index
+            used.add(index)
 
-    Attributes:
-      frames: Records that were found, by offset.
-      written: Records that were written, in order.
-      numbers: Number of each found record among the written ones. None if it is not known yet.
-      used: Numbers of the matched records.
-    """
 
-    frames: Sequence[Frame]
-    written: Sequence[Frame]
-    numbers: list[int | Match | None]
-    used: set[int] = field(default_factory=set)
-
-    def by_name(self, names: Sequence[str | None], written_names: Sequence[str | None]) -> None:
-        """Matches records with a unique name and the expected length."""
-        often = Counter(name for name in written_names if name)
-        by_name = {name: index for index, name in enumerate(written_names) if name and often[name] == 1}
-        for i, name in enumerate(names):
-            index = by_name.get(name) if name else None
-            if (
-                self.numbers[i] is None
-                and index is not None
-                and self.written[index].length == self.frames[i].length
-            ):
-                self.numbers[i] = Match.UNEXPECTED if index in self.used else index
-                self.used.add(index)
-
-    def by_place(self, size: int) -> None:
-        """Matches a record at its written place, or after a known record, in a damaged file of this size."""
-        frames, written, numbers = self.frames, self.written, self.numbers
-        at = {item.offset: index for index, item in enumerate(written)}
-        shifts = {0, size - (written[-1].offset + written[-1].length) if written else 0}
-        same = {
-            item.source: written[index]
-            for item, index in zip(frames, numbers, strict=True)
-            if isinstance(index, int) and item.source
+def _match_by_place(
+    frames: Sequence[Frame], written: Sequence[Frame], numbers: list[int | Match | None], size: int
+) -> None:
+    """Adds the numbers of records at their written places, or after a known one, in a file of this size."""
+    used = {number for number in numbers if isinstance(number, int)}
+    at = {item.offset: index for index, item in enumerate(written)}
+    shifts = {0, size - (written[-1].offset + written[-1].length) if written else 0}
+    same = {
+        item.source: written[index]
+        for item, index in zip(frames, numbers, strict=True)
+        if isinstance(index, int) and item.source
+    }
+    undamaged_to = 0
+    for i, item in enumerate(frames):
+        certain = item.offset == undamaged_to
+        if certain:
+            undamaged_to += item.length
+        if numbers[i] is not None:
+            continue
+        before = frames[i - 1] if i else None
+        follows = before is not None and before.offset + before.length == item.offset
+        last = numbers[i - 1] if follows else None
+        if certain:
+            possible = {at.get(item.offset, -1)}
+        elif isinstance(last, int):
+            possible = {last + 1}
+        elif follows:
+            continue  # the sequence that contains it could not be placed
+        else:
+            possible = {at.get(item.offset - shift, -1) for shift in shifts}
+        possible = {
+            index
+            for index in possible - used
+            if 0 <= index < len(written)
+            and written[index].length == item.length
+            and (
+                certain
+                or (other := same.get(item.source or "")) is None
+                or (bool(written[index].source) and written[index].source == other.source)
+            )
         }
-        undamaged_to = 0
-        for i, item in enumerate(frames):
-            certain = item.offset == undamaged_to
-            if certain:
-                undamaged_to += item.length
-            if numbers[i] is not None:
-                continue
-            before = frames[i - 1] if i else None
-            follows = before is not None and before.offset + before.length == item.offset
-            last = numbers[i - 1] if follows else None
-            if certain:
-                possible = {at.get(item.offset, -1)}
-            elif isinstance(last, int):
-                possible = {last + 1}
-            elif follows:
-                continue  # the sequence that contains it could not be placed
-            else:
-                possible = {at.get(item.offset - shift, -1) for shift in shifts}
-            possible = {
-                index
-                for index in possible - self.used
-                if 0 <= index < len(written)
-                and written[index].length == item.length
-                and (
-                    certain
-                    or (other := same.get(item.source or "")) is None
-                    or (bool(written[index].source) and written[index].source == other.source)
-                )
-            }
-            if len(possible) == 1:
-                index = numbers[i] = possible.pop()
-                self.used.add(index)
-                if item.source:
-                    same.setdefault(item.source, written[index])
+        if len(possible) == 1:
+            index = numbers[i] = possible.pop()
+            used.add(index)
+            if item.source:
+                same.setdefault(item.source, written[index])
 
 
 Problem = tuple[FindingCode, str]

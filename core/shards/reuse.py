@@ -320,15 +320,11 @@ class PreviousRecords:
         records: dict[str, ReusableRecord] = {}
         place, few = self.plan.place, len(self.plan.refs) < NEVER_EMPTY
         for split in sorted(self.build.shards, key=lambda name: (name != place.split, name)):
-            if not missing:
-                break
             shards = self.build.shards[split]
             for index in near(place, shards) if few else overlapping(place, shards):
-                for key, record in self._records_in(split, index, missing):
-                    records[key] = record
-                missing = {key: value for key, value in missing.items() if key not in records}
-                if not missing:
-                    break
+                if missing:
+                    records.update(self._records_in(split, index, missing))
+                    missing = {key: value for key, value in missing.items() if key not in records}
         return records
 
     def _shard(self, split: str, index: int) -> _OldShard | None:

@@ -64,10 +64,8 @@ class ShardWork:
 
     def add(self, image: Converted, digest: str, offset: int, length: int) -> None:
         """Adds an image and the place of its record, which has no length if the image was left out."""
-        if length:
-            self.lines.add(image.entry._replace(digest=digest, offset=offset, length=length))
-        else:
-            self.lines.add(image.entry._replace(digest=digest))
+        place = {"offset": offset, "length": length} if length else {}
+        self.lines.add(image.entry._replace(digest=digest, **place))
         self.copied += bool(image.frame)
         self.on_background += image.on_background
         if image.source_bytes:

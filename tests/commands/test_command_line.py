@@ -631,15 +631,6 @@ def test_reading_commands_work_with_closed_streams(
     assert cli.main([]) == 2
 
 
-def test_a_conversion_works_with_closed_streams(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: Path
-) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", None)
-    assert cli.main(["convert", str(tree), str(tmp_path / "out"), "--splits", SPLITS]) == 0
-    assert document(tmp_path / "out")["fingerprint"] == document(dataset)["fingerprint"]
-
-
 def test_closed_descriptors_are_not_reused_for_other_files(tmp_path: Path) -> None:
     script = (
         "import os\n"
