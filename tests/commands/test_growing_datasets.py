@@ -250,8 +250,3 @@ def test_convert_and_the_report_state_the_same_numbers(uneven: Path, tmp_path: P
     assert data.dataset and data.dataset.balance.sentences == [UNEVEN, MISSING]
     page = html.unescape((out / "report.html").read_text())
     assert UNEVEN in page and MISSING in page
-
-
-def test_a_limit_counts_only_the_images_that_it_takes(uneven: Path) -> None:
-    forecast = plan(input=uneven, limit=40)
-    assert sum(sum(counts.values()) for counts in forecast.split_class_counts.values()) == 40

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,11 +18,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from helpers.examples import examples
 from helpers.from_nothing import alter_in_secret, copy_unchanged, other_pixels, write_bmps
 from helpers.hostile import flip, picture
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from shardwright.core.rebuild import compare, finish, task, unchanged
 from shardwright.core.versions import read_pointer
@@ -163,19 +159,6 @@ def test_each_change_is_planned(here: Path, kind: str) -> None:
     assert not ends_early()
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(kinds=st.lists(st.sampled_from(sorted(CHANGES)), max_size=3, unique=True))
-def test_changes_together_are_planned(first: Path, kinds: list[str]) -> None:
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.chdir(copy_unchanged(first, Path(folder, "copy")))
-        for kind in kinds:
-            try:
-                CHANGES[kind]()
-            except FileNotFoundError:  # another change came first
-                continue
-        assert ends_early() == (not kinds)
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -295,13 +278,6 @@ def test_a_rebuild_with_nothing_to_do_needs_no_beam(here: Path) -> None:
         f"assert not rebuild(**{JOB!r}).changed\nassert 'apache_beam' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_rebuild_with_nothing_to_do_removes_old_versions(here: Path) -> None:
-    abandoned = Path("out/versions/20200101T000000Z")
-    abandoned.mkdir()
-    assert ends_early()
-    assert not abandoned.exists()
 
 
 def test_hooks_and_notes_are_those_of_a_whole_rebuild(

@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.depths import findings_of
@@ -35,7 +34,6 @@ from shardwright.core import versions as pointers
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.validation.directory import check_version_files
 from shardwright.core.versions import list_versions, read_version_record, remove_version, surplus
-from shardwright.pipelines.cli import main
 from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.versions import print_versions, versions
@@ -526,21 +524,6 @@ def test_a_flipped_byte_and_a_missing_file_are_detected(version: Path, file: str
 def test_an_additional_check_is_detected(version: Path) -> None:
     shutil.copy(version / FILES[-1], version / "_checks" / "other.json.gz")
     assert wrong_files(version) == ["_checks/other.json.gz"]
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("records", 8), ("previous", ""), ("state", "withdrawn"), ("digest", "0" * 64)]
-)
-def test_versions_marks_a_record_that_somebody_changed(
-    version: Path, field: str, value: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = version / "version.json"
-    document = json.loads(path.read_text())
-    assert document[field] != value
-    path.write_text(json.dumps({**document, field: value}))
-    assert main(["versions", str(version.parents[1])]) == 0
-    out = capsys.readouterr().out
-    assert "damaged" in out and "its fields are not those that its field 'digest' was made of" in out
 
 
 def test_a_version_keeps_its_digests_when_its_record_changes(version: Path) -> None:

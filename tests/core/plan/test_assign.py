@@ -218,14 +218,6 @@ def test_every_class_and_the_whole_meet_their_shares(
     assert all(abs(count - share * total) <= len(shares) for count, share in zip(whole, shares))
 
 
-def test_many_small_classes_do_not_leave_a_split_empty() -> None:
-    chance = random.Random(1)
-    hashes = {f"{i:04d}": [chance.getrandbits(64) for _ in range(3)] for i in range(1000)}
-    bounds = choose_bounds(hashes, SHARES, {})
-    whole = [sum(column) for column in zip(*(sizes(hashes[name], bounds[name]) for name in hashes))]
-    assert whole == [2100, 600, 300]
-
-
 @given(st.integers(), st.integers(1, 200), st.integers(1, 200))
 def test_classes_keep_their_bounds_as_the_data_grows(seed: int, first: int, more: int) -> None:
     chance = random.Random(seed)
