@@ -81,13 +81,12 @@ class RefSummary:
     Attributes:
       settings: Checked settings.
       listed: Split -> number of files; `NO_SPLIT` for files without their own key.
-      hashed: Whether any reference got its split from its hash.
       outcomes: (outcome, reason) -> number of files decided before reading; copies have one reason.
       candidates: Split -> number of images to convert.
       source_bytes: Split -> bytes of their sources, without those that are too large to be read.
       classes: Number of images to convert per split and class name; 0 for a class with only bad images.
-      named: Whether the source names the split of an image.
-      drawn: Whether the split of an image is chosen by its hash.
+      origins: For each kind of reference, whether it is an image to convert, and whether the source names its
+        split, which otherwise its hash chooses.
       sample: The candidates with the lowest hashes for shards or, under a limit, for the limit.
       lowest: Under a limit, the (split, size, labels) of the candidates within it.
       bad: Under a limit, orders of the references that their source quarantined.
@@ -98,13 +97,11 @@ class RefSummary:
 
     settings: ConvertSettings
     listed: Counter[str] = field(default_factory=Counter)
-    hashed: bool = False
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     candidates: Counter[str] = field(default_factory=Counter)
     source_bytes: Counter[str] = field(default_factory=Counter)
     classes: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    named: bool = False
-    drawn: bool = False
+    origins: set[tuple[bool, bool]] = field(default_factory=set)
     sample: Lowest[ImageRef] = field(default_factory=lambda: Lowest(SAMPLE_CANDIDATES))
     lowest: Lowest[tuple[str, int, tuple[str, ...]]] = field(init=False)
     bad: list[Order] = field(default_factory=list)
@@ -119,12 +116,10 @@ class RefSummary:
         """Counts a reference."""
         split, seed = placement.split(ref), self.settings.seed
         self.listed[split] += 1
-        self.hashed |= not ref.split
+        self.origins.add((not ref.outcome, bool(ref.split)))
         if ref.outcome:
             self._add_decided(ref, split)
             return
-        self.named |= bool(ref.split)
-        self.drawn |= not ref.split
         if placement.misses_group(ref):
             self.ungrouped += 1
             self.ungrouped_examples = _first_few(self.ungrouped_examples, [ref.key])
@@ -165,14 +160,12 @@ class RefSummary:
     def merge(self, other: RefSummary) -> None:
         """Adds another summary's counts."""
         self.listed.update(other.listed)
-        self.hashed |= other.hashed
+        self.origins |= other.origins
         self.outcomes.update(other.outcomes)
         self.candidates.update(other.candidates)
         self.source_bytes.update(other.source_bytes)
         for split, classes in other.classes.items():
             self.classes[split].update(classes)
-        self.named |= other.named
-        self.drawn |= other.drawn
         self.sample.merge(other.sample)
         self.lowest.merge(other.lowest)
         self.bad += other.bad
@@ -259,8 +252,8 @@ def make_forecast(
             count = carried_count(before, old, estimate, count)
             estimate = old if count == before else estimate
         shards[split], estimates[split] = count, estimate
-    splits_from = SplitsFrom.BOTH if summary.drawn else SplitsFrom.SOURCE
-    splits_from = splits_from if summary.named else SplitsFrom.HASH
+    splits_from = SplitsFrom.BOTH if (True, False) in summary.origins else SplitsFrom.SOURCE
+    splits_from = splits_from if (True, True) in summary.origins else SplitsFrom.HASH
     facts = replace(request.facts, splits_from=splits_from)
     notes = tuple(without_effect(request.given, facts, request.facts))
     texts = _texts(labels, layout, request.rules.apply_to_texts(merge_class_texts(class_ids)), carried)
@@ -396,7 +389,8 @@ def _checked_splits(summary: RefSummary, settings: ConvertSettings, carried: Ite
     Raises:
       UsageError: If a split cannot have its name.
     """
-    names = list(settings.parsed_splits) if summary.hashed else []
+    hashed = any(not is_named for _, is_named in summary.origins)
+    names = list(settings.parsed_splits) if hashed else []
     own = {*summary.listed, *carried} - {NO_SPLIT, *names}
     splits = in_split_order([*names, *sorted(own)])
     try:
