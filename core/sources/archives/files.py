@@ -8,7 +8,6 @@ import gzip
 import io
 import json
 import lzma
-import os
 import tempfile
 import zlib
 from collections import Counter
@@ -23,12 +22,12 @@ import zstandard
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.images.byte_ranges import read_part
+from shardwright.core.images.faults import unread
 from shardwright.core.images.signatures import claims_to_be_image, could_be_image, is_image_name
 from shardwright.core.sources.annotation_files import MAX_BYTES, AnnotationFault
 from shardwright.core.sources.archives.members import (
     END_SIGN,
     MAX_END_BYTES,
-    ArchiveDamage,
     ReadAt,
     is_left_out,
     is_tar_head,
@@ -177,7 +176,7 @@ def unpack_tar(packed_file: RandomAccessFile, kind: str, out: IO[bytes]) -> None
       out: Spool file.
 
     Raises:
-      ArchiveDamage: If the data is damaged, or unpacks to more than the limit.
+      ImageFault: If the data is damaged, or unpacks to more than the limit.
       EngineError: If the file changed while it was read.
       OSError: If the file cannot be read, or the spool file cannot be written.
     """
@@ -187,7 +186,7 @@ def unpack_tar(packed_file: RandomAccessFile, kind: str, out: IO[bytes]) -> None
             length += len(piece)
             most = most_unpacked(packed.tell())
             if length > most:
-                raise ArchiveDamage(
+                raise unread(
                     QuarantineReason.TOO_LARGE,
                     f"its first {format_size(packed.tell())} unpack to more than {format_size(most)}; "
                     "pack its images into a plain tar",
@@ -195,13 +194,13 @@ def unpack_tar(packed_file: RandomAccessFile, kind: str, out: IO[bytes]) -> None
             out.write(piece)
             UNDERWAY.progress()
     except EOFError:
-        raise ArchiveDamage(
+        raise unread(
             QuarantineReason.TRUNCATED, f"its {kind} data ends early; copy or download it again"
         ) from None
     except _PACKED_FAULTS as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise ArchiveDamage(
+        raise unread(
             QuarantineReason.CORRUPT, f"its {kind} data is damaged ({words_of(error)}); copy or pack it again"
         ) from error
 
@@ -220,7 +219,7 @@ def first_members(read_at: ReadAt, size: int) -> list[ImageRef]:
         data = unpack_head(read_at(0, _PACKED_BYTES), kind, _UNPACKED_BYTES)
         read_at, size = (lambda offset, length: data[offset : offset + length]), len(data)
     members: list[ImageRef] = []
-    with contextlib.suppress(ArchiveDamage):  # also where the unpacked data ends
+    with contextlib.suppress(ImageFault):  # also where the unpacked data ends
         for ref in islice(list_tar(read_at, ByteRange("", 0, size)), _FIRST_MEMBERS):
             members += [ref] if ref else []
     return members
@@ -293,7 +292,6 @@ def split_archives(item: Input, context: Context, by_folder: bool = False) -> It
     for relative, state in files_below(item.path):
         key = key_of(relative)
         is_archive = is_listed_archive(key, state.size)
-        is_archive = is_archive and (storage.is_remote(state.path) or os.path.isfile(state.path))
         top, slash, _ = key.partition("/")
         holds = slash and (is_archive or is_image_name(key)) and not is_hidden(key)
         if holds and (len(tops) < _MAX_TOPS or split_of_folder(top)):
@@ -344,10 +342,10 @@ class MemberStore:
         """Appends a member; only counts a folder, which is None.
 
         Raises:
-          ArchiveDamage: If the archive has too many members.
+          ImageFault: If the archive has too many members.
         """
         if self._count == MAX_MEMBERS:
-            raise ArchiveDamage(
+            raise unread(
                 QuarantineReason.TOO_LARGE,
                 f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
             )
@@ -381,7 +379,7 @@ class OpenArchive:
     kind: str = ""
     file: str = ""
     members: MemberStore = field(default_factory=MemberStore)
-    damage: ArchiveDamage | None = None
+    damage: ImageFault | None = None
 
     def read_metadata(self, member: ImageRef, name: str) -> bytes:
         """Returns the content of a member with the metadata of an image.
@@ -455,11 +453,11 @@ def open_archive(part: InputSplit, context: Context) -> Iterator[OpenArchive]:
         try:
             try:
                 _list_members(opened, context)
-            except ArchiveDamage as damage:
+            except ImageFault as damage:
                 opened.damage = damage
             except PermissionError as error:
                 words = (error.strerror or str(error)).lower()
-                opened.damage = ArchiveDamage(QuarantineReason.UNREADABLE, words)
+                opened.damage = unread(QuarantineReason.UNREADABLE, words)
             yield opened
         except FileNotFoundError:
             raise storage.changed(part.path) from None
@@ -469,15 +467,15 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
     """Lists the members of an archive.
 
     Raises:
-      ArchiveDamage: If the archive is damaged, after the members before the damage.
+      ImageFault: If the archive is damaged, after the members before the damage.
     """
     key, (path, size, version, *_), *_ = opened.archive
     if not size:
-        raise ArchiveDamage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
+        raise unread(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
     reader = unpacked = RangeReader(path, size, version)
     opened.kind = kind_of_archive(reader, key)
     if not opened.kind:
-        raise ArchiveDamage(
+        raise unread(
             QuarantineReason.CORRUPT,
             "its name says archive, but its bytes are not an archive; copy or pack it again",
         )

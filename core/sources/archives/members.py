@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 
 from shardwright.core import storage
+from shardwright.core.images.faults import unread
 from shardwright.core.storage.ranges import RandomAccessFile, RangeReader
 from shardwright.schemas.byte_range import BZIP2, DEFLATE, LZMA, STORED, ByteRange
 from shardwright.schemas.codes import QuarantineReason
@@ -41,19 +42,6 @@ _UNSAFE = re.compile(r"(?:^|(?<=/))\.\.(?=/|$)|^/|(?<=^[A-Za-z]):|\\|\0")
 def most_unpacked(packed: int) -> int:
     """Returns the number of bytes to which an archive may unpack at most, by its own number of bytes."""
     return min(MAX_UNPACKED_BYTES, max(SMALL_BYTES, MAX_RATIO * packed))
-
-
-class ArchiveDamage(Exception):
-    """An archive cannot be read to its end.
-
-    Attributes:
-      reason: Quarantine reason.
-      message: One sentence that says where the damage is, and what to do.
-    """
-
-    def __init__(self, reason: QuarantineReason, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message
 
 
 class HeaderFile(RandomAccessFile):
@@ -85,12 +73,7 @@ class HeaderFile(RandomAccessFile):
 
 
 def member_ref(
-    name: str,
-    place: ByteRange,
-    size: int,
-    state: str,
-    is_folder: bool = False,
-    fault: tuple[str, str] | None = None,
+    name: str, place: ByteRange, size: int, state: str, is_folder: bool, fault: tuple[str, str] | None
 ) -> ImageRef | None:
     """Returns the reference to a member, with its path in the archive as key; None for a sound folder.
 
@@ -172,7 +155,7 @@ def list_zip(reader: RangeReader, whole: ByteRange) -> Iterator[ImageRef | None]
       whole: All bytes of the file.
 
     Raises:
-      ArchiveDamage: If the directory is damaged, or after the members within the limits.
+      ImageFault: If the directory is damaged, or after the members within the limits.
     """
     infos = _directory(reader)
     overlapping = _overlapping(infos, reader.size)
@@ -182,7 +165,7 @@ def list_zip(reader: RangeReader, whole: ByteRange) -> Iterator[ImageRef | None]
         ref = _zip_member(info, whole, index in overlapping)
         total += ref.size if ref and ref.is_candidate else 0
         if ref and total > most:
-            raise ArchiveDamage(
+            raise unread(
                 QuarantineReason.TOO_LARGE,
                 f"its members unpack to more than {format_size(most)}; those from {ref.key[:200]} on are "
                 "left out",
@@ -194,10 +177,10 @@ def _directory(reader: RangeReader) -> list[zipfile.ZipInfo]:
     """Returns the entries of the directory.
 
     Raises:
-      ArchiveDamage: If it is missing or damaged.
+      ImageFault: If it is missing or damaged.
     """
     if END_SIGN not in reader.read_at(max(0, reader.size - MAX_END_BYTES), MAX_END_BYTES):
-        raise ArchiveDamage(
+        raise unread(
             QuarantineReason.TRUNCATED,
             "its directory at the end is missing, as when a download was cut off; copy or download it again",
         )
@@ -210,7 +193,7 @@ def _directory(reader: RangeReader) -> list[zipfile.ZipInfo]:
         with zipfile.ZipFile(HeaderFile(read_at, reader.size, _MAX_DIRECTORY_BYTES)) as archive:
             return archive.infolist()
     except _ZIP_FAULTS as error:
-        raise ArchiveDamage(
+        raise unread(
             QuarantineReason.CORRUPT,
             f"its directory cannot be read ({words_of(error)}); copy or pack it again, or join its volumes",
         ) from None
@@ -338,7 +321,7 @@ def list_tar(read_at: ReadAt, whole: ByteRange, state: str = "") -> Iterator[Ima
       state: State of the archive, which marks members whose headers have no time.
 
     Raises:
-      ArchiveDamage: After the members before the damage.
+      ImageFault: After the members before the damage.
     """
     position = zeros = 0
     try:
@@ -354,7 +337,7 @@ def list_tar(read_at: ReadAt, whole: ByteRange, state: str = "") -> Iterator[Ima
                 if any(block) and (zeros or len(block) == _BLOCK):
                     raise
                 if any(block) or not (block or zeros):
-                    raise ArchiveDamage(
+                    raise unread(
                         QuarantineReason.TRUNCATED,
                         "it ends without an end mark, so members may be missing; copy or download it again",
                     ) from None
@@ -374,7 +357,7 @@ def list_tar(read_at: ReadAt, whole: ByteRange, state: str = "") -> Iterator[Ima
             if info.type != _VOLUME_LABEL:
                 yield _tar_member(info, whole, state)
     except _TAR_FAULTS as error:
-        raise ArchiveDamage(
+        raise unread(
             QuarantineReason.CORRUPT,
             f"its headers cannot be read from byte {position} on ({words_of(error)}), so later members "
             "are missing; copy or pack it again",
