@@ -22,8 +22,6 @@ from shardwright.schemas.errors import ImageFault, LeftOut
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 
-#: Number of references after which the progress is updated.
-_ITEMS_A_REPORT = 100
 _DIGEST_BYTES = 16
 #: Replaces the path of the folder of spool files, which differs between runs.
 _SPOOL = "spool://"
@@ -49,23 +47,18 @@ def list_part(
     confinement = Confinement(part.item, context) if context.settings.confine else None
     source = source_by_name(part.item.source)
     listed = left_out_refs(part) if part.left_out else source.list_part(part, context)
-    unreported = 0
     for item in UNDERWAY.each(listed, part.path, "list"):
         if isinstance(item, ClassId):
             if rules.class_stored:
                 yield item
             continue
-        unreported += 1
-        if unreported == _ITEMS_A_REPORT:
-            PROGRESS.add(listed=unreported)
-            unreported = 0
+        PROGRESS.add(listed=1)
         if confinement is not None:
             item = confinement.check(item)
         item = _without_skipped(item, context.settings.skipped_formats)
         if matches is not None:
             matches.add(item, rules)
         yield rules.apply(item)
-    PROGRESS.add(listed=unreported)
 
 
 def left_out_refs(part: InputSplit) -> Iterator[ImageRef]:
