@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -166,12 +166,6 @@ class Rules:
         ]
         objects_of_ref = None if annotations.objects is None else tuple(objects)
         return ref.annotated(replace(annotations, objects=objects_of_ref, segments=tuple(segments)))
-
-    def keeps_none(self, classes: Collection[str]) -> list[str]:
-        """Returns the names to keep that no class of the input has, sorted."""
-        return sorted(
-            name for name in self.keep or () if name not in classes and as_in_keys(name) not in classes
-        )
 
     def apply_to_ids(self, ids: Mapping[str, int]) -> dict[str, int]:
         """Returns the ids of the new names, renumbered in order if there are fewer names than before."""
@@ -334,9 +328,10 @@ def _unmatched_names(names: set[str], settings: ConvertSettings, rules: Rules) -
     new_names = {rules.rename.get(name, name) for name in names}
     names_in_keys = {as_in_keys(name) for name in names}
     old_names = sorted({as_in_keys(name) for name in rules.rename} - names_in_keys)
+    kept_names = sorted(name for name in rules.keep or () if new_names.isdisjoint((name, as_in_keys(name))))
     for unused, candidates, option, where in (
         (old_names, names, "--rename_labels", settings.rename_labels),
-        (rules.keeps_none(new_names), new_names, "--keep_labels", settings.keep_labels),
+        (kept_names, new_names, "--keep_labels", settings.keep_labels),
     ):
         if unused:
             hint = nearest(unused[0], sorted(candidates)) or "; check the spelling."

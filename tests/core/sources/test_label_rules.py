@@ -16,7 +16,7 @@ from helpers.records import labels_by_key
 from helpers.tfrecords import write
 
 from shardwright.core.sources.image_files import annotated
-from shardwright.core.sources.rules import Rules, make_rules
+from shardwright.core.sources.rules import RuleMatches, Rules, make_rules, unmatched_warnings
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.annotations import (
     Annotations,
@@ -76,9 +76,11 @@ def test_names_with_percent_signs_match_folders_as_written_and_as_shown(tmp_path
     keep = tmp_path / "keep.txt"
     for line in ("100%", "100%25"):
         keep.write_text(f"{line}\ndog\n")
-        rules = make_rules(ConvertSettings(keep_labels=str(keep)))
+        settings = ConvertSettings(keep_labels=str(keep))
+        rules = make_rules(settings)
         assert rules.apply(ImageRef("100%25/a", "100%/a", "100%25")).label == "100%25"
-        assert rules.keeps_none({"100%25", "cat"}) == ["dog"]
+        (warning,) = unmatched_warnings([RuleMatches(names={"100%25", "cat"})], settings, rules)
+        assert warning.startswith("No image has the class 'dog' of --keep_labels")
     keep.write_text("100%\n")
     rules = make_rules(ConvertSettings(keep_labels=str(keep)))
     assert rules.apply(ImageRef("row", "row", "100%")).label == "100%"  # of a manifest
