@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -111,25 +112,23 @@ def check_first_images(array: ArrayFile, settings: ConvertSettings) -> None:
 _NONE = ImageRef("", "")
 
 
+@dataclass
 class LabelReader:
     """Converts the values of label arrays to class names, and remembers the ids of the classes.
 
-    Args:
+    Attributes:
       where: Name of the array, for messages.
       rows: Its rows; None if there are no labels.
       names: Class names by number; empty if numbers are the only names.
       separator: Separator of several classes in a text; empty if an image has only one.
     """
 
-    def __init__(
-        self, where: str, rows: Rows | None = None, names: Sequence[str] = (), separator: str = ""
-    ) -> None:
-        self._where = where
-        self._rows = rows
-        self._names = names
-        self._separator = separator
-        self._refs: dict[int, ImageRef] = {}
-        self._columns = 0
+    where: str
+    rows: Rows | None = None
+    names: Sequence[str] = ()
+    separator: str = ""
+    _refs: dict[int, ImageRef] = field(default_factory=dict)
+    _columns: int = 0
 
     def read_rows(self, first: int, count: int) -> list[ImageRef]:
         """Returns references with nothing but the labels of some images, also of those that have none.
@@ -137,7 +136,7 @@ class LabelReader:
         Raises:
           UsageError: If the array does not hold labels.
         """
-        rows = self._rows
+        rows = self.rows
         if rows is None:
             return [_NONE._replace(message="there are no labels for its array")] * count
         if rows.damage:
@@ -164,14 +163,14 @@ class LabelReader:
         if values.ndim == 2 and kind in "biuf" and 0 < values.shape[1] <= _MAX_COLUMNS:
             return self._one_hot(values)
         raise UsageError(
-            f"{self._where} holds {values.dtype} of shape {values.shape[1:]} for each image, not labels; "
+            f"{self.where} holds {values.dtype} of shape {values.shape[1:]} for each image, not labels; "
             "name the right array with --label_column."
         )
 
     def class_ids(self) -> Iterator[ClassId]:
         """Yields the ids of the classes; classes with known names are included even if no image has them."""
-        if self._names:
-            yield from map(ClassId, self._names, range(len(self._names)))
+        if self.names:
+            yield from map(ClassId, self.names, range(len(self.names)))
             return
         yield from (ClassId(str(class_id), class_id) for class_id in range(self._columns))
         for class_id, label in self._refs.items():
@@ -184,7 +183,7 @@ class LabelReader:
             return _NONE._replace(message="its label is NaN")
         if value in (float("inf"), float("-inf")) or value != int(value):
             raise UsageError(
-                f"{self._where} holds {value}, which is not a class number; labels are whole numbers, names "
+                f"{self.where} holds {value}, which is not a class number; labels are whole numbers, names "
                 "or one-hot rows: name the right array with --label_column."
             )
         return self._refs.setdefault(int(value), self._class(int(value)))
@@ -192,13 +191,11 @@ class LabelReader:
     def _class(self, class_id: int) -> ImageRef:
         if class_id < 0:
             return _NONE._replace(message=f"its label is {class_id}")
-        if not self._names:
+        if not self.names:
             return _NONE._replace(label=str(class_id))
-        if class_id < len(self._names):
-            return _NONE._replace(label=self._names[class_id])
-        message = (
-            f"its label is {class_id}, but there are names for {counted(len(self._names), 'class')} only"
-        )
+        if class_id < len(self.names):
+            return _NONE._replace(label=self.names[class_id])
+        message = f"its label is {class_id}, but there are names for {counted(len(self.names), 'class')} only"
         return _NONE.quarantined(QuarantineReason.BAD_ANNOTATION, message)
 
     def _text(self, raw: bytes, codec: str) -> ImageRef:
@@ -209,21 +206,21 @@ class LabelReader:
             return _NONE.quarantined(QuarantineReason.BAD_ANNOTATION, message)
         if not text.strip():
             return _NONE._replace(message="its label is empty")
-        if not self._separator:
+        if not self.separator:
             return _NONE._replace(label=text)
-        several = (name.strip() for name in text.split(self._separator))
+        several = (name.strip() for name in text.split(self.separator))
         return _NONE._replace(label=LABEL_SEPARATOR.join(dict.fromkeys(filter(None, several))))
 
     def _one_hot(self, values: np.ndarray) -> list[ImageRef]:
         chosen = values == 1
         if not (chosen | (values == 0)).all():
             raise UsageError(
-                f"{self._where} has {values.shape[1]} values for each image, but not only 0 and 1; labels "
+                f"{self.where} has {values.shape[1]} values for each image, but not only 0 and 1; labels "
                 "are whole numbers, names or one-hot rows: name the right array with --label_column."
             )
-        if not self._separator and (chosen.sum(axis=1) > 1).any():
+        if not self.separator and (chosen.sum(axis=1) > 1).any():
             raise UsageError(
-                f"{self._where} marks several classes for one image; give --label_separator '|' to keep "
+                f"{self.where} marks several classes for one image; give --label_separator '|' to keep "
                 "them all."
             )
         self._columns = values.shape[1]
