@@ -139,10 +139,7 @@ def is_file(path: str) -> bool:
     """Returns whether a file exists."""
     if storage.is_remote(path):
         return storage.stat(path) is not None
-    try:
-        return os.path.isfile(path)
-    except ValueError:  # the path contains a NUL
-        return False
+    return os.path.isfile(path)
 
 
 def folder_of(path: str) -> str:
@@ -169,14 +166,13 @@ def join(folder: str, name: str) -> str:
 def below(path: str, folder: str) -> str | None:
     """Returns a path relative to a folder; None if it is not in the folder.
 
-    A slash at its end is kept, except if the path is the folder itself.
+    On a disk, either may be relative to the working directory. A slash at the end of the path is kept, except
+    if it is the folder itself.
     """
     slash = "/" if path.endswith("/") else ""
     path, folder = (_plain(item) for item in (path, folder))
     if path == folder:
         return ""
-    if folder == ".":
-        return None if path.startswith("/") or path.split("/")[0] == ".." else path + slash
     prefix = folder.rstrip("/") + "/"
     return path.removeprefix(prefix) + slash if path.startswith(prefix) else None
 
@@ -187,7 +183,7 @@ def as_prefix(folder: str) -> str:
 
 
 def _plain(path: str) -> str:
-    return path.rstrip("/") if storage.is_remote(path) else os.path.normpath(path)
+    return path.rstrip("/") if storage.is_remote(path) else os.path.abspath(path)
 
 
 def files_below(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
@@ -214,9 +210,15 @@ def walk(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
     waiting = [(os.fsencode(folder), b"", above)]
     while waiting:
         here, relative, above = waiting.pop()
-        above |= {_identity(here)}
+        UNDERWAY.progress()
+        try:
+            above |= {_identity(here)}
+            with os.scandir(here) as entries:
+                by_name = sorted(UNDERWAY.passing(entries), key=lambda entry: entry.name)
+        except OSError as error:
+            raise _unlistable(here, error) from error
         inner = []
-        for entry in _scan(here):
+        for entry in by_name:
             name = relative + entry.name
             if _leads_down(entry, above):
                 inner.append((entry.path, name + b"/", above))
@@ -225,20 +227,8 @@ def walk(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
         waiting += reversed(inner)
 
 
-def _scan(folder: bytes) -> list[os.DirEntry[bytes]]:
-    UNDERWAY.progress()
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(UNDERWAY.passing(entries), key=lambda entry: entry.name)
-    except OSError as error:
-        raise _unlistable(folder, error) from error
-
-
 def _identity(folder: bytes) -> tuple[int, int]:
-    try:
-        status = os.stat(folder)
-    except OSError as error:
-        raise _unlistable(folder, error) from error
+    status = os.stat(folder)
     return status.st_dev, status.st_ino
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
-from shardwright.core import storage
-from shardwright.core.sources.image_files import below, join
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.pairs import MASK_SUFFIXES, PairedFolders, PairFormat
 from shardwright.schemas.annotations import Annotations
@@ -14,22 +10,13 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 
 
-def _mask_folder(probe: InputProbe, settings: ConvertSettings) -> str:
-    """Returns `--mask_dir`, spelled like the input if it is inside, so that no mask counts as an image."""
-    folder = settings.mask_dir.rstrip("/") or "/"
-    if storage.is_remote(folder) or storage.is_remote(probe.path):
-        return folder
-    inside = below(os.path.abspath(folder), os.path.abspath(probe.path))
-    return join(probe.path, inside) if inside else folder
-
-
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     if probe.is_file or not settings.mask_dir or settings.record_layout.needs is not Needs.SEMANTIC:
         return []
     return [
         PairedFolders(
             images=probe.path.rstrip("/") or "/",
-            annotations=_mask_folder(probe, settings),
+            annotations=settings.mask_dir.rstrip("/") or "/",
             suffixes=MASK_SUFFIXES,
             split_by_folder=True,
             has_masks=True,
