@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -95,8 +94,8 @@ class Document(NamedTuple):
     entries: Any
 
 
-#: An entry: the place of its file among those that are read together, and its own place in the file.
-_Place = tuple[int, int]
+#: An entry: the number of its file among those that are read together, its own number there, and the file.
+_Place = tuple[int, int, Document]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +116,6 @@ class DocumentFormat:
       settings: Settings that it uses.
       provides: Kinds of annotations that it provides.
       suffixes: Ends of the names of files, in lower case.
-      alone: Further ends of the names of files that are found only if they are the input.
       suits: Returns whether `--source auto` looks for this format in an input.
       leave_out: Returns file -> reason for the files that are left out.
       open: Returns the entries of an open file with this path, of which only the beginning may be there.
@@ -149,7 +147,6 @@ class DocumentFormat:
     settings: frozenset[str]
     provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
     suffixes: tuple[str, ...] = (".json",)
-    alone: tuple[str, ...] = ()
     suits: Callable[[InputProbe, ConvertSettings], bool] = lambda *_: True
     leave_out: Callable[[InputProbe, Sequence[str], ConvertSettings], Mapping[str, str]] = lambda *_: {}
     open: Callable[[IO[bytes], str, ConvertSettings], Any] = lambda file, *_: JsonItems(file)
@@ -178,7 +175,7 @@ class DocumentFormat:
 
     def _accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
         if probe.is_file:
-            has_name = probe.name.lower().endswith((*self.suffixes, *self.alone))
+            has_name = probe.name.lower().endswith(self.suffixes)
             return has_name and self.suits(probe, settings) and self._is_one(probe.path, settings)
         return self.suits(probe, settings) and any(self._names(probe, settings, _MAX_TRIED))
 
@@ -311,7 +308,8 @@ class DocumentFormat:
             for index, document in enumerate(documents):
                 for entry, value in enumerate(_scan(document)):
                     try:
-                        named.setdefault(self.image_of(value, settings), []).append((index, entry))
+                        names = self.image_of(value, settings)
+                        named.setdefault(names, []).append((index, entry, document))
                     except AnnotationFault as fault:
                         yield self._bad_place(part, document, entry, str(fault))
             for item in self.begin(documents, settings):
@@ -326,17 +324,15 @@ class DocumentFormat:
                 if uri:
                     images.setdefault(uri, (key, why, []))[2].extend(places)
                     continue
-                for index, entry in places:
-                    yield self._bad_place(part, documents[index], entry, why)
+                for _, entry, document in places:
+                    yield self._bad_place(part, document, entry, why)
             prefix = part.item.prefix
             if part.path != part.item.path:
                 prefix += key_of(key_prefix(root, part.item.path, settings.image_root))
             refs = (
                 ref
                 for uri, (key, why, places) in images.items()
-                for ref in self._refer(
-                    ImageRef(prefix + key, uri), why, sorted(places), documents, part, settings
-                )
+                for ref in self._refer(ImageRef(prefix + key, uri), why, sorted(places), part, settings)
             )
             yield from with_class_ids((ref, self.has_numbers) for ref in with_states(refs, states))
 
@@ -351,26 +347,20 @@ class DocumentFormat:
         return bad_entry(key, file.path, f"{name} of {printable(file.key)}: {why}", reason)
 
     def _refer(
-        self,
-        ref: ImageRef,
-        fault: str,
-        places: Sequence[_Place],
-        documents: Sequence[Document],
-        part: InputSplit,
-        settings: ConvertSettings,
+        self, ref: ImageRef, fault: str, places: Sequence[_Place], part: InputSplit, settings: ConvertSettings
     ) -> Iterator[ImageRef]:
         """Yields the reference of an image, and references for further entries of the same file about it."""
-        by_file: dict[int, int] = {}
-        for index, entry in places:
-            first = by_file.setdefault(index, entry)
+        by_file: dict[int, tuple[Document, int]] = {}
+        for index, entry, document in places:
+            _, first = by_file.setdefault(index, (document, entry))
             if first != entry and not self.is_table:
-                file, entries = documents[index]
-                earlier, again = map(entries.number, (first, entry))
-                why = f"{self.entry} {earlier} names the same image"
-                yield self._bad_place(part, documents[index], entry, why)
-                fault = fault or f"{self.entry}s {earlier} and {again} of {printable(file.key)} both name it"
-        used = places if self.is_table else by_file.items()
-        several = [(documents[index], entry) for index, entry in used]
+                earlier, again = map(document.entries.number, (first, entry))
+                yield self._bad_place(part, document, entry, f"{self.entry} {earlier} names the same image")
+                both = f"{self.entry}s {earlier} and {again} of {printable(document.file.key)} both name it"
+                fault = fault or both
+        several = [(document, entry) for _, entry, document in places]
+        if not self.is_table:
+            several = [*by_file.values()]
         (file, entries), entry = several[0]
         where = f"{self.entry} {entries.number(entry)} of {printable(file.key)}"
         ref = ref._replace(split=file.split, message=where)
@@ -401,7 +391,7 @@ def _inner_paths(path: str, root: str) -> Iterator[str]:
     """Yields the paths below the folder of images that a path in a file may mean."""
     texts = [path, with_slashes(path)] if "\\" in path else [path]
     if path.startswith("/") and root and "\0" not in path:
-        texts.append(below(os.path.normpath(path), os.path.abspath(root)) or "")
+        texts.append(below(path, root) or "")
     yield from filter(None, map(inner_path, texts))
 
 
@@ -480,7 +470,7 @@ def key_prefix(root: str, folder: str, named: str) -> str:
       folder: Folder that is the input.
       named: Folder that `--image_root` names; empty if it is not given.
     """
-    inner = below(f"{root}/", folder.rstrip("/"))
+    inner = below(f"{root}/", folder)
     if inner is None and named:
-        inner = below(f"{root}/", named.rstrip("/"))
+        inner = below(f"{root}/", named)
     return f"{root.rpartition('/')[2]}/" if inner is None else inner

@@ -255,17 +255,6 @@ def _put(folder: Path, text: str, name: str = "_classes.csv") -> Path:
     return folder / name
 
 
-@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
-def test_a_row_may_span_several_lines(tmp_path: Path, ending: str) -> None:
-    rows = ['filename,"a\nbird",fruit', 'eagle.jpg,"1\n",0', "apple.jpg,0,1", "gone.jpg,0,1,1"]
-    found = listed(_put(tmp_path, ending.join(rows)), "classification")
-    assert found.input.source == "class_columns" and found.ids == {"a\nbird": 0, "fruit": 1}
-    labels = {key: ref.label for key, ref in found.refs.items()}
-    assert labels == {"eagle.jpg": "a\nbird", "apple.jpg": "fruit", "gone.jpg": ""}
-    assert found.reasons().keys() == {"gone.jpg"}
-    assert found.refs["gone.jpg"].message == "line 6 of _classes.csv: it has 4 cells instead of 3"
-
-
 def test_an_image_in_two_rows_is_an_error_that_names_both(tmp_path: Path) -> None:
     path = _put(tmp_path, "filename,bird,fruit\neagle.jpg,1,0\napple.jpg,0,1\neagle.jpg,0,1\n")
     with pytest.raises(UsageError) as error:
