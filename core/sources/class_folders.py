@@ -15,14 +15,7 @@ from shardwright.core.images import signatures
 from shardwright.core.images.decode import check_kind
 from shardwright.core.sources import files_beside
 from shardwright.core.sources.annotation_files import side_by_side
-from shardwright.core.sources.folder_tree import (
-    AUTO,
-    SPLITS,
-    FolderTree,
-    decide,
-    is_shard_number,
-    split_folders,
-)
+from shardwright.core.sources.folder_tree import AUTO, FolderTree, decide, is_shard_number, split_folders
 from shardwright.core.sources.image_files import files_below, is_hidden, key_of, walk
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
@@ -134,14 +127,12 @@ def find_tree(probe: InputProbe, settings: ConvertSettings) -> FolderTree:
       UsageError: If the folders are ambiguous.
       EngineError: If a folder cannot be listed.
     """
-    folders, path = settings.folders, probe.path
+    path = probe.path
     metadata = files_beside.every_image_has_metadata(inner for inner, _ in files_below(path))
     with storage.translated_errors("list", path):
         named = probe.folders
-    tops, empty = _look_at_tops(path, named) if folders == AUTO else ({}, [])
-    classless = settings.record_layout.needs is Needs.IMAGE
-    tree = decide(tops, folders, path, named if folders in (AUTO, SPLITS) else (), metadata, classless)
-    return replace(tree, empty=tuple(empty))
+    tops, empty = _look_at_tops(path, named) if settings.folders == AUTO else ({}, [])
+    return replace(decide(tops, settings, path, named, metadata), empty=tuple(empty))
 
 
 def _look_at_tops(path: str, names: Sequence[str]) -> tuple[dict[str, bool], list[str]]:
@@ -179,17 +170,10 @@ def _images_in(folder: str) -> Iterator[bool]:
         if is_hidden(path) or (flat and not nested):
             continue
         name = path.rpartition("/")[2]
-        if signatures.is_image_name(name) or (state.size > 0 and _is_image_file(state.path)):
+        may_be = state.size > 0 and signatures.could_be_image(name)
+        if signatures.is_image_name(name) or (may_be and is_image(_look_into(ImageRef(name, state.path)))):
             flat = flat or not nested
             yield nested
-
-
-def _is_image_file(path: str) -> bool:
-    try:
-        is_likely = signatures.could_be_image(path)
-        return is_likely and signatures.kind_of(storage.read_head(path, signatures.HEAD_BYTES)) is not None
-    except OSError:  # a folder that contains itself, or a file without read permission
-        return False
 
 
 def list_class_folders(

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import one_label, printable
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import ALL_FOLDERS, LAST_FOLDER, listed
 
 #: Words for splits, in the order of listing.
@@ -87,14 +89,12 @@ class FolderTree:
           depth: Number of folders that make a class name, or fewer if there are fewer; or `ALL_FOLDERS` or
             `LAST_FOLDER`.
         """
-        if not self.names_classes:
-            return "", ""
-        folders = key.split("/")[:-1]
-        if not self.splits:
-            return "", _label_of(folders, depth)
-        if not folders or folders[0] not in self.splits:
-            return next(iter(self.splits.values())), ""
-        return self.splits[folders[0]], "" if self.classless else _label_of(folders[1:], depth)
+        split, folders = "", key.split("/")[:-1]
+        if self.splits:
+            if not folders or folders[0] not in self.splits:
+                return next(iter(self.splits.values())), ""
+            split, folders = self.splits[folders[0]], folders[1:]
+        return split, _label_of(folders, depth) if self.names_classes else ""
 
     def leaves_out(self, key: str) -> bool:
         """Returns whether a file is left out because it is outside the split folders."""
@@ -133,23 +133,17 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def decide(
-    tops: Mapping[str, bool],
-    folders: str,
-    where: str,
-    named: Iterable[str] = (),
-    metadata: bool = False,
-    classless: bool = False,
+    tops: Mapping[str, bool], settings: ConvertSettings, where: str, named: Iterable[str], metadata: bool
 ) -> FolderTree:
     """Decides what the folders of an input mean.
 
     Args:
       tops: Folder at the top that holds images -> whether some are in its subfolders. As many folders as are
         needed to decide.
-      folders: The setting `--folders`.
+      settings: Settings with `folders` and the layout, which may store no classes.
       where: Name of the input, for messages.
       named: Names of all folders at the top, also of those without images.
       metadata: Whether a metadata file is beside each image.
-      classless: Whether the layout stores no classes.
 
     Raises:
       UsageError: If the folders are ambiguous; the message gives the option for each meaning.
@@ -157,6 +151,7 @@ def decide(
     in_splits = {name: nested for name, nested in tops.items() if split_of_folder(name)}
     others = sorted(tops.keys() - in_splits.keys(), key=lambda name: (is_shard_number(name), name))
     splits = split_folders({*named, *in_splits})
+    folders, classless = settings.folders, settings.record_layout.needs is Needs.IMAGE
     by_class = FolderTree(names_classes=not classless, metadata=metadata, classless=classless)
     no_meaning = replace(by_class, names_classes=False)
     where = f"--input {printable(where)}"
@@ -167,7 +162,7 @@ def decide(
                 "test, ...); rename the folders, or use their names as splits with --label_regex "
                 "'(?P<split>[^/]+)/(?P<label>[^/]+)/.*'."
             )
-        return FolderTree(splits, True, True, metadata=metadata, classless=classless)
+        return replace(by_class, splits=splits, only_splits=True)
     if folders != AUTO:
         return by_class if folders == CLASSES else no_meaning
     if in_splits and others:
@@ -179,7 +174,7 @@ def decide(
             f"left out then. Write --folders {end}."
         )
     if in_splits and (classless or any(in_splits.values())):
-        return FolderTree(splits, only_splits=classless, metadata=metadata, classless=classless)
+        return replace(by_class, splits=splits, only_splits=classless)
     if in_splits:
         raise UsageError(
             f"{where}: the images lie directly in {_listed(split_folders(in_splits))}, so that every class "

@@ -305,19 +305,20 @@ def picture(path: Path) -> None:
 def test_without_classes_folders_are_splits_or_nothing(
     found: dict[str, bool], folders: str, expected: tuple[str, bool]
 ) -> None:
-    tree = decide(found, folders, "in", classless=True)
+    tree = decide(found, ConvertSettings(layout="images", folders=folders), "in", (), metadata=False)
     assert (tree.place("train/cats/1.jpg")[0], tree.leaves_out("loose.jpg")) == expected
     assert tree.place("train/cats/1.jpg", 2)[1] == ""
 
 
 def test_splits_beside_other_folders_are_a_question() -> None:
     with pytest.raises(UsageError, match=r"(?s)--folders splits if .*--folders ignore if"):
-        decide({"train": False, "cats": False}, "auto", "in", classless=True)
+        decide({"train": False, "cats": False}, ConvertSettings(layout="images"), "in", (), metadata=False)
 
 
 def test_the_meaning_of_folders_is_told() -> None:
     assert FolderTree(names_classes=False, classless=True).text == "a folder of images"
-    tree = decide({"test": False, "train": True}, "auto", "in", classless=True)
+    settings = ConvertSettings(layout="images")
+    tree = decide({"test": False, "train": True}, settings, "in", (), metadata=False)
     assert tree.text == "images in train and test; files outside of these are left out"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import takewhile
 
@@ -178,8 +178,7 @@ def _meaning_of_folders(
             tops[path[0]] = tops.get(path[0], False) or len(path) > 1
     if tops and above:  # the other archives are taken to be like this one
         tops = dict.fromkeys(named, tops[above[0]])
-    classless = settings.record_layout.needs is Needs.IMAGE
-    tree = decide(tops, settings.folders, opened.part.item.path, named, metadata, classless)
+    tree = decide(tops, settings, opened.part.item.path, named, metadata)
     # Keep enough folders for a class name, if any image is in that many.
     depth = settings.folders_of_label
     inner_depth = depth - len(above) + (1 if above and tree.splits else 0)
@@ -189,11 +188,7 @@ def _meaning_of_folders(
 
 
 def _references(
-    opened: OpenArchive,
-    settings: ConvertSettings,
-    tree: FolderTree,
-    wrappers: int,
-    metadata: Mapping[str, ImageRef],
+    opened: OpenArchive, settings: ConvertSettings, tree: FolderTree, wrappers: int, metadata: Collection[str]
 ) -> Iterator[ImageRef]:
     """Yields a reference for each member, filtered by its name and folders."""
     above = opened.archive.key.split("/")[:-1]
