@@ -7,13 +7,13 @@ import os
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import filterfalse, islice
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import extension_of, is_image_name
+from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.image_files import is_hidden
 from shardwright.schemas.image_ref import printable
 
@@ -24,8 +24,6 @@ _PATTERN = re.compile(r"[*?]|\[[^]]+\]")
 IMAGES, OTHERS = 2_000, 50_000
 #: Most names in a folder of a bucket that are listed.
 LISTED = 20_000
-#: Number of folders of a bucket that are listed at once.
-_LISTED_AT_ONCE = 16
 #: Most folders that are searched to recognize an input, and most subfolders of each.
 _FOLDERS_NEAR = 20
 
@@ -77,10 +75,6 @@ class InputProbe:
         names = storage.list_folders(self.path) if folders is None else sorted(folders)
         return tuple(name for name in names if name and not is_hidden(name))
 
-    @cached_property
-    def _level(self) -> tuple[list[str], list[str] | None]:
-        return self._list_level()
-
     def _list_level(self) -> tuple[list[str], list[str] | None]:
         """Returns the names of the first files and, if known, of all folders directly in a folder.
 
@@ -107,6 +101,8 @@ class InputProbe:
                     elif entry.is_file() and _is_one_of_few(entry.name, counts):
                         files.append(entry.name)
         return files, folders
+
+    _level = cached_property(_list_level)
 
     def has_file(self, name: str) -> bool:
         """Returns whether a file is directly in a folder, though `files` lacks some of a large one."""
@@ -168,9 +164,9 @@ class InputProbe:
         inner = [self.inside(name) for name in names]
         if storage.is_remote(self.path):
             unlisted = [probe for probe in inner if "_level" not in vars(probe)]
-            with ThreadPoolExecutor(_LISTED_AT_ONCE) as executor:
-                for probe, level in zip(unlisted, executor.map(InputProbe._list_level, unlisted)):
-                    vars(probe)["_level"] = level  # until Python 3.12, all probes compute it in turn
+            levels = side_by_side(InputProbe._list_level, unlisted, self.path)
+            for probe, level in zip(unlisted, levels):
+                vars(probe)["_level"] = level  # until Python 3.12, all probes compute it in turn
         return inner
 
     @cached_property
