@@ -21,6 +21,7 @@ from shardwright.core.sources.arrays.values import (
 )
 from shardwright.core.sources.containers import (
     content_digest,
+    first_containers,
     keeps_splits,
     of_splits,
     state_of,
@@ -39,8 +40,6 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 
 IMAGES, LABELS = "images", "labels"
-#: Most levels of folders below the input, and most subfolders of a folder, that are searched to recognize it.
-_DEPTH, _FOLDERS = 3, 8
 #: Most files of a folder with arrays.
 _MAX_FILES = 2000
 _IDX_NAME = re.compile(r"idx\d|ubyte\Z", re.IGNORECASE)
@@ -148,7 +147,7 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> tuple[list[Foun
     if probe.is_file:
         return sorted(_find_in_file(probe, settings), key=lambda array: array.images), []
     auto = settings.source == "auto"
-    if auto and (not _seems_to_hold_arrays(probe) or probe.images_below):
+    if auto and (not first_containers(probe, _is_array_name, claims_to_be_image) or probe.images_below):
         return [], []
     candidates: list[_Candidate] = []
     arrays: list[FoundArray] = []
@@ -201,16 +200,9 @@ def _find_in_file(probe: InputProbe, settings: ConvertSettings) -> Iterable[Foun
     return [array for array in _pair(candidates, settings) if array.images.file == name]
 
 
-def _seems_to_hold_arrays(probe: InputProbe, depth: int = 0) -> bool:
-    """Returns whether a folder or one of the few folders below it has arrays, judged by their names."""
-    if any(map(claims_to_be_image, probe.files)):
-        return False
-    if any(map(_kind_of, probe.files)) or cifar.batches_among(probe.files):
-        return True
-    if depth == _DEPTH or len(probe.folders) > _FOLDERS:
-        return False
-    folders = probe.folders_inside(name for name in probe.folders if not name.startswith("."))
-    return any(_seems_to_hold_arrays(folder, depth + 1) for folder in folders)
+def _is_array_name(name: str) -> bool:
+    """Returns whether a file may be an array, or a batch of CIFAR-10 or CIFAR-100."""
+    return bool(_kind_of(name) or cifar.batches_among((name.removesuffix(".bin"), "meta")))
 
 
 def _files_by_folder(path: str) -> dict[str, list[str]]:
@@ -294,8 +286,6 @@ def _pair(candidates: Iterable[_Candidate], settings: ConvertSettings) -> Iterat
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     try:
         arrays, _ = find_arrays(probe, settings)
-    except UsageError:  # `_describe` reports it
-        return True
     except (OSError, EngineError):
         return False
     return bool(arrays) or (probe.is_file and probe.name.lower().endswith((".npz", ".npy")))
