@@ -31,7 +31,6 @@ from shardwright.core.sources.open_images import DESCRIPTIONS, NOUN, RULE
 from shardwright.core.sources.source import Input, Source, all_sources, source_by_name
 from shardwright.core.sources.tables import files, texts
 from shardwright.core.sources.tables.columns import usual_columns
-from shardwright.core.sources.tables.files import TableFile
 from shardwright.core.sources.yolo import holds_labels
 from shardwright.core.sources.yolo_dataset import texts_beside_images
 from shardwright.core.versions import located
@@ -342,16 +341,15 @@ def _tables(probe: InputProbe, settings: ConvertSettings) -> Iterator[tuple[str,
 
 def _options(path: str, places: Sequence[str], settings: ConvertSettings) -> str:
     """Returns the options that read a table; empty if it does not name images in one of the folders."""
-    file = state_of(path)
     try:
-        table, first = files.open_table(file, settings)
+        table, first = files.open_table(state_of(path), settings)
     except UsageError:  # it is empty, or no table
         return ""
     image = next((name for name, value in first.items() if is_image_name(str(value))), "")
     if not image and table.header:
         return ""
     named = table._replace(names=(image, "", "", "", "")) if image else table
-    written = filter(None, files.first_images(TableFile(file, named, ""), settings))
+    written = filter(None, files.first_images(named, settings))
     images = (inner_path(with_slashes(str(name).strip())) for name in written)
     root = find_root(places, [*filter(None, images)])
     if not root:

@@ -19,7 +19,7 @@ from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import files, texts
 from shardwright.core.sources.tables.columns import check_layout
-from shardwright.core.sources.tables.files import TableFile
+from shardwright.core.sources.tables.files import Table
 from shardwright.core.sources.tables.rows import SETTINGS, list_rows
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -95,15 +95,14 @@ def _metadata_beside_images(folder: InputProbe, above: str) -> list[str]:
 
 def _goes_with_images(probe: InputProbe, name: str, settings: ConvertSettings) -> bool:
     try:
-        file = state_of(storage.join(probe.path, name))
-        manifest = _manifest(file, name, (), settings)
+        table = _manifest(state_of(storage.join(probe.path, name)), name, (), settings)
     except UsageError:
         return False
-    table, needs = manifest.table, settings.record_layout.needs
+    needs = settings.record_layout.needs
     if table.names[0] != (settings.image_column or _FILE_NAME):
         return False
     has_values = table.has_objects if needs is Needs.OBJECTS else table.names[1] or table.has_objects
-    return bool(has_values) and not files.missing_images(manifest, settings)
+    return bool(has_values) and not files.missing_images(table, settings)
 
 
 def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -> list[str]:
@@ -114,19 +113,18 @@ def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -
     def is_list(path: str) -> bool:
         if not texts.is_path_list(storage.read_head(path, HEAD_BYTES)):
             return False
-        file = state_of(path)
-        return bool(_list_root(TableFile(file, files.load_table(file, settings), ""), settings))
+        return bool(_list_root(files.load_table(state_of(path), settings), settings))
 
     return probe.files_with(texts.LIST_SUFFIXES, tried, is_list)
 
 
-def _list_root(source: TableFile, settings: ConvertSettings) -> str:
+def _list_root(table: Table, settings: ConvertSettings) -> str:
     """Returns the folder to which the paths of a list are relative; empty if no usual folder fits."""
-    names = [name for name in files.first_images(source, settings) if name and image_files.inner_path(name)]
-    return usual_root(source.file.path, settings, names)
+    names = [name for name in files.first_images(table, settings) if name and image_files.inner_path(name)]
+    return usual_root(table.file.path, settings, names)
 
 
-def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: ConvertSettings) -> TableFile:
+def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: ConvertSettings) -> Table:
     """Returns a manifest.
 
     Args:
@@ -142,17 +140,18 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
     root = settings.image_root or path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
     if table.kind != texts.LIST:
         folder = name.rpartition("/")[0]
-        return TableFile(file, table, root, f"{folder}/" if folder else "", split_of_folder(folder))
+        prefix = f"{folder}/" if folder else ""
+        return table._replace(root=root, prefix=prefix, split=split_of_folder(folder))
     # Paths become keys. If they are relative to the folder of a split, that folder comes first.
-    root = _list_root(TableFile(file, table, root), settings) or root
+    root = _list_root(table, settings) or root
     above = settings.image_root.rstrip("/") or image_files.folder_of(path)
     # The name of a list gives its split if the names of the lists give different ones.
-    tokens = {image_files.split_token(other.rpartition("/")[2]) for other in (*settings.input, *beside)}
-    split = image_files.split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
-    return TableFile(file, table, root, key_prefix(root, above, ""), split)
+    name, *others = (other.rpartition("/")[2] for other in (path, *settings.input, *beside))
+    split = image_files.splits_of_files([name, *others])[name]
+    return table._replace(root=root, prefix=key_prefix(root, above, ""), split=split)
 
 
-def _manifests(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> Iterator[TableFile]:
+def _manifests(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> Iterator[Table]:
     """Yields the manifests with these names in an input, without the empty files of a folder."""
     for name in names:
         file = state_of(storage.join(probe.path, name) if name else probe.path)
@@ -171,9 +170,9 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     file = manifest.file
     if not probe.is_file:
         _check_one_metadata(file.path)
-    check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings, "manifest")
-    described = manifest.table.describe() + files.missing_images(manifest, settings)
-    if manifest.table.kind == texts.LIST:
+    check_layout(printable(file.path), manifest.names, manifest.header, settings, "manifest")
+    described = manifest.describe() + files.missing_images(manifest, settings)
+    if manifest.kind == texts.LIST:
         split_names = printable(", ".join(name or probe.name for name in names))
         where = f"images in {printable(manifest.root) or 'the working directory'}"
         kind = "are splits" if len(names) > 1 else "is a split"

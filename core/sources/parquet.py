@@ -23,7 +23,7 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import columns, parquet
 from shardwright.core.sources.tables.columns import OBJECTS, usual_columns
-from shardwright.core.sources.tables.files import Table, TableFile
+from shardwright.core.sources.tables.files import Table
 from shardwright.core.sources.tables.parquet import kind_of_file
 from shardwright.core.sources.tables.rows import SETTINGS, list_rows
 from shardwright.core.sources.tfrecord.files import split_of
@@ -63,22 +63,19 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
             return False
         first = containers.path_of(probe.path, probe.is_file, next(iter(files)))
         return table_in(containers.state_of(first), settings) is not None
-    except UsageError:  # `_describe` reports it
-        return True
     except (OSError, EngineError):
         return False
 
 
-def _table(path: str, settings: ConvertSettings) -> tuple[StoredObject, Table]:
-    """Returns the state and the table of a file.
+def _table(path: str, settings: ConvertSettings) -> Table:
+    """Returns the table in a file.
 
     Raises:
       UsageError: If it has no table with images.
     """
-    state = containers.state_of(path)
-    table = table_in(state, settings)
+    table = table_in(containers.state_of(path), settings)
     if table is not None:
-        return state, table
+        return table
     named = f"column {printable(settings.image_column)!r}" if settings.image_column else "column"
     raise UsageError(
         f"--input {printable(path)} has no {named} of images (bytes, or a struct of bytes and path); name "
@@ -91,7 +88,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if not files:
         raise UsageError(f"{probe.where} has no Parquet or Arrow files; check the path.")
     first = [containers.path_of(probe.path, probe.is_file, name) for name in islice(files, _LOOKED_AT)]
-    tables = [_table(path, settings)[1] for path in first]
+    tables = [_table(path, settings) for path in first]
     kinds = Counter(kind_of_file(name) or tables[0].kind for name in files)
     counts = " and ".join(counted(count, f"{kind} file") for kind, count in kinds.items())
     splits = containers.of_splits(files.values() if containers.keeps_splits(settings) else ())
@@ -110,11 +107,11 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
         yield InputSplit(item, item.path, left_out=left_out)
     for name, split in files.items():
         path = containers.path_of(item.path, item.is_file, name)
-        state, table = _table(path, context.settings)
+        table = _table(path, context.settings)
         split = split if containers.keeps_splits(context.settings) else ""
         folder, _, _ = name.rpartition("/")
         root, prefix = context.settings.image_root or folder_of(path), f"{key_of(folder)}/" if folder else ""
-        yield from TableFile(state, table, root, prefix, split).parts(item)
+        yield from table._replace(root=root, prefix=prefix, split=split).parts(item)
 
 
 def _files(probe: InputProbe) -> tuple[dict[str, str], dict[str, str], int]:
@@ -210,14 +207,14 @@ def table_in(file: StoredObject, settings: ConvertSettings) -> Table | None:
             raise UsageError(f"--input {printable(file.path)} is empty; write it again or remove it.")
         head = storage.read_range(file.path, 0, parquet.HEAD_BYTES, file.size, file.version)
         kind = parquet.kind_of_file(file.path.rpartition("/")[2], head) or parquet.PARQUET
-        table: Table | None = parquet.read_apart(kind, file, _table_in, kind, printable(file.path), settings)
+        table: Table | None = parquet.read_apart(kind, file, _table_in, kind, file, settings)
     return table
 
 
 def _table_in(
-    opened: parquet.RowGroups | parquet.RecordBatches, kind: str, table_name: str, settings: ConvertSettings
+    opened: parquet.Opened, kind: str, file: StoredObject, settings: ConvertSettings
 ) -> Table | None:
-    header = opened.schema.names
+    table_name, header = printable(file.path), opened.schema.names
     columns.check_unique(table_name, header)
     features = parquet.described_columns(opened.schema)
     image = _image_column(table_name, opened, features, settings.image_column)
@@ -235,15 +232,10 @@ def _table_in(
         Needs.OBJECTS: parquet.object_classes(features.get(OBJECTS)),
     }
     classes_of_rows = classes.get(settings.record_layout.needs, ())
-    return Table(kind, names, tuple(header), has_images=True, classes=classes_of_rows)
+    return Table(file, kind, names, tuple(header), has_images=True, classes=classes_of_rows)
 
 
-def _image_column(
-    table_name: str,
-    opened: parquet.RowGroups | parquet.RecordBatches,
-    features: Mapping[str, Any],
-    named: str,
-) -> str:
+def _image_column(table_name: str, opened: parquet.Opened, features: Mapping[str, Any], named: str) -> str:
     """Returns the name of the column of images; empty if there is none.
 
     Raises:

@@ -44,9 +44,10 @@ _BARE_NAMES = ("image", "label", columns.ML_USE, "", "")
 
 
 class Table(NamedTuple):
-    """Describes how to read a table.
+    """A table: how to read its file, and what the place of the file says about the rows.
 
     Attributes:
+      file: The file.
       kind: Kind of the file, such as `CSV`.
       names: Names of the columns, as `choose_columns` returns them.
       header: Names of all columns; empty if the file does not name them. Then rows of CSV are
@@ -58,8 +59,12 @@ class Table(NamedTuple):
       is_base64: Whether the column of images has the images themselves as base64 text.
       has_images: Whether the column of images has the images themselves as bytes.
       classes: Names of the classes whose numbers the rows or their objects have; empty if they have names.
+      root: Folder to which its paths are relative; empty for the working directory.
+      prefix: Prefix of the keys: the folder of the file.
+      split: Split of rows that have none.
     """
 
+    file: StoredObject
     kind: str
     names: tuple[str, ...]
     header: tuple[str, ...] = ()
@@ -70,6 +75,9 @@ class Table(NamedTuple):
     is_base64: bool = False
     has_images: bool = False
     classes: Sequence[str] = ()
+    root: str = ""
+    prefix: str = ""
+    split: str = ""
 
     @property
     def has_objects(self) -> bool:
@@ -87,32 +95,14 @@ class Table(NamedTuple):
         notes = {"images": " as base64"} if self.is_base64 else {}
         return f"a {kind} manifest{header}: {columns.describe_columns(self.names, self.has_objects, notes)}"
 
-
-#: A table, and known values of its columns in the first rows.
-_Opened = tuple[Table, Mapping[str, object]]
-
-
-class TableFile(NamedTuple):
-    """A table, and what its place says about its rows.
-
-    Attributes:
-      file: The file.
-      table: Its table.
-      root: Folder to which its paths are relative; empty for the working directory.
-      prefix: Prefix of the keys: the folder of the file.
-      split: Split of rows that have none.
-    """
-
-    file: StoredObject
-    table: Table
-    root: str
-    prefix: str = ""
-    split: str = ""
-
     def parts(self, item: Input) -> Iterator[InputSplit]:
         """Yields the parts of the table that workers list in parallel."""
         for place in ranges_of(self):
             yield InputSplit(item, self.file.path, (self, place))
+
+
+#: A table, and known values of its columns in the first rows.
+_Opened = tuple[Table, Mapping[str, object]]
 
 
 def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
@@ -144,20 +134,20 @@ def open_table(file: StoredObject, settings: ConvertSettings) -> _Opened:
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
     kind = texts.kind_of_table(name, head)
     if kind == parquet.PARQUET:
-        return parquet.read_apart(parquet.PARQUET, file, _parquet_table, table_name, settings), {}
+        return parquet.read_apart(parquet.PARQUET, file, _parquet_table, file, settings), {}
     texts.check_text(table_name, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == texts.LIST:
         columns.check_named(table_name, ("path", "class"), columns.named_columns(settings))
-        return Table(texts.LIST, _BARE_NAMES, begin=begin), {}
+        return Table(file, texts.LIST, _BARE_NAMES, begin=begin), {}
     lines = texts.Lines(texts.read_steps(file, begin, file.size, HEAD_BYTES), begin)
     if kind == texts.JSONL:
-        return _jsonl_table(table_name, lines)
-    return _csv_table(file.path, head, lines, settings)
+        return _jsonl_table(file, lines)
+    return _csv_table(file, head, lines, settings)
 
 
-def _parquet_table(opened: parquet.RowGroups, table_name: str, settings: ConvertSettings) -> Table:
-    header = tuple(opened.schema.names)
+def _parquet_table(opened: parquet.RowGroups, file: StoredObject, settings: ConvertSettings) -> Table:
+    table_name, header = printable(file.path), tuple(opened.schema.names)
     names = columns.choose_columns(table_name, header, settings, {})
     type_ = opened.schema.field(names[0]).type
     has_images = parquet.is_bytes(type_) and parquet.holds_images(opened, names[0])
@@ -167,18 +157,20 @@ def _parquet_table(opened: parquet.RowGroups, table_name: str, settings: Convert
             f"{'images' if has_images else str(type_)[:60]}; name the column of paths with "
             "--image_column, or choose --source parquet if the images are inside."
         )
-    return Table(parquet.PARQUET, names, header)
+    return Table(file, parquet.PARQUET, names, header)
 
 
-def _csv_table(path: str, head: bytes, lines: texts.Lines, settings: ConvertSettings) -> _Opened:
-    delimiter = texts.sniff_delimiter(path, head)
+def _csv_table(file: StoredObject, head: bytes, lines: texts.Lines, settings: ConvertSettings) -> _Opened:
+    delimiter = texts.sniff_delimiter(file.path, head)
     skip_spaces = texts.has_spaces_before_quotes(head, delimiter)
-    table = Table(texts.CSV, _BARE_NAMES, begin=lines.position)
+    table = Table(file, texts.CSV, _BARE_NAMES, begin=lines.position)
     table = table._replace(delimiter=delimiter, skip_spaces=skip_spaces)
     rows = texts.csv_cells(lines, 1, delimiter, skip_spaces)
     _, first = next(rows, (0, "it holds no rows"))
     if isinstance(first, str):
-        raise UsageError(f"--input {printable(path)}: {first}; name a manifest with a row for each image.")
+        raise UsageError(
+            f"--input {printable(file.path)}: {first}; name a manifest with a row for each image."
+        )
     if texts.is_bare(first) and not columns.named_columns(settings):
         return table, {}
     table = table._replace(begin=lines.position, number=1 + lines.count)
@@ -188,7 +180,7 @@ def _csv_table(path: str, head: bytes, lines: texts.Lines, settings: ConvertSett
     return table._replace(names=(), header=header), dict(zip(header, cells))
 
 
-def _jsonl_table(table_name: str, lines: texts.Lines) -> _Opened:
+def _jsonl_table(file: StoredObject, lines: texts.Lines) -> _Opened:
     begin = lines.position
     values: dict[str, object] = {}
     for text in lines:
@@ -200,11 +192,11 @@ def _jsonl_table(table_name: str, lines: texts.Lines) -> _Opened:
             break
     if not values:
         what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
-        raise UsageError(f"--input {table_name}: {what}; JSON Lines has one object on each line.")
+        raise UsageError(f"--input {printable(file.path)}: {what}; JSON Lines has one object on each line.")
     # Objects may be lists, or have fields.
     tops = {name.partition(".")[0] for name in values} & {columns.OBJECTS}
     header = tuple(dict.fromkeys((*values, *tops)))
-    return Table(texts.JSONL, (), header, begin=begin), values
+    return Table(file, texts.JSONL, (), header, begin=begin), values
 
 
 def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> Iterator[tuple[str, object]]:
@@ -216,9 +208,9 @@ def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> It
             yield from _values_in(item, f"{above}{name}.", depth - 1)
 
 
-def ranges_of(source: TableFile) -> Iterator[tuple[int, int, int]]:
+def ranges_of(table: Table) -> Iterator[tuple[int, int, int]]:
     """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
-    file, table, *_ = source
+    file = table.file
     if table.kind in parquet.KINDS:
         first = 0 if table.has_images else 1
         for begin, end, row in parquet.parts_of(table.kind, file):
@@ -238,11 +230,10 @@ def ranges_of(source: TableFile) -> Iterator[tuple[int, int, int]]:
 
 
 def rows_of(
-    source: TableFile, part: tuple[int, int, int], settings: ConvertSettings, spool: Spool | None = None
+    table: Table, part: tuple[int, int, int], settings: ConvertSettings, spool: Spool | None = None
 ) -> Iterator[texts.Row]:
     """Yields the rows in a range that `ranges_of` yielded; images inside a row need a spool."""
-    file, table, *_ = source
-    begin, end, first_row = part
+    file, (begin, end, first_row) = table.file, part
     needed = {*table.names, *(column.name for column in settings.parsed_extra_columns)} - {""}
     if settings.record_layout.needs is Needs.OBJECTS:
         needed |= {columns.OBJECTS, columns.WIDTH, columns.HEIGHT}
@@ -299,27 +290,26 @@ def _list_row(settings: ConvertSettings, text: str) -> Mapping[str, Any]:
     return {"image": path, "label": words if several else label}
 
 
-def first_images(source: TableFile, settings: ConvertSettings) -> list[Any]:
+def first_images(table: Table, settings: ConvertSettings) -> list[Any]:
     """Returns the images of the first rows, which are paths or embedded; a bad row gives none."""
-    file, table, *_ = source
     if table.kind == parquet.PARQUET:
-        part = next(ranges_of(source), (0, 0, 1))
+        part = next(ranges_of(table), (0, 0, 1))
     else:
-        part = (table.begin, min(table.begin + HEAD_BYTES, file.size), table.number)
-    rows = rows_of(source, part, settings)
+        part = (table.begin, min(table.begin + HEAD_BYTES, table.file.size), table.number)
+    rows = rows_of(table, part, settings)
     image = table.names[0]
     return [None if isinstance(row, str) else row.get(image) for _, row in islice(rows, _ROWS_TRIED)]
 
 
-def missing_images(source: TableFile, settings: ConvertSettings) -> str:
+def missing_images(table: Table, settings: ConvertSettings) -> str:
     """Returns a warning for messages if none of the first images on a disk exists; else an empty text."""
-    paths = [path for path in first_images(source, settings) if path and isinstance(path, str)]
-    root = ImageRoot(source.root)
+    paths = [path for path in first_images(table, settings) if path and isinstance(path, str)]
+    root = ImageRoot(table.root)
     if not paths or any(_may_exist(root, path) for path in paths):
         return ""
     return (
         f"; none of the first {counted(len(paths), 'image')} is there, so all are searched by file name; "
-        f"--image_root says where paths begin (now {printable(source.root) or 'the working directory'})"
+        f"--image_root says where paths begin (now {printable(table.root) or 'the working directory'})"
     )
 
 

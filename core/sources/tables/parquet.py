@@ -210,6 +210,10 @@ class RecordBatches:
                 raise OSError("it has no mark at the end of its stream, so rows may be missing")
 
 
+#: The rows of an open file.
+Opened = RowGroups | RecordBatches
+
+
 def read_apart(kind: str, file: StoredObject, function: Callable[..., Any], *args: Any) -> Any:
     """Calls a function that reads a file with a library in C, and returns its result.
 
@@ -267,7 +271,7 @@ def _name_of(type_: Any) -> str:
     return str(type_.value_type if types.is_dictionary(type_) else type_)
 
 
-def holds_images(opened: RowGroups | RecordBatches, name: str) -> bool:
+def holds_images(opened: Opened, name: str) -> bool:
     """Returns whether the first value of a column of bytes is an image."""
     values = (value.as_py() for batch in opened.batches([name]) for value in batch.column(0))
     first = next((value for value in islice(values, _VALUES_TRIED) if value is not None), b"")
@@ -316,7 +320,7 @@ def read_rows(
         yield from (dict(zip(batch.schema.names, values)) for values in zip(*columns))
 
 
-def _packed_columns(opened: RowGroups | RecordBatches, names: Collection[str], begin: int, end: int) -> bytes:
+def _packed_columns(opened: Opened, names: Collection[str], begin: int, end: int) -> bytes:
     """Returns columns as an Arrow stream, which is smaller than their values in Python."""
     import pyarrow
 
@@ -390,7 +394,7 @@ def rows_with_images(
         yield {**row, image: value}
 
 
-def _images(opened: RowGroups | RecordBatches, name: str, begin: int, end: int) -> Iterator[Image]:
+def _images(opened: Opened, name: str, begin: int, end: int) -> Iterator[Image]:
     """Yields the images of some groups; after damage in a row group, its other images cannot be read."""
     import pyarrow
 
@@ -431,9 +435,7 @@ def _images_in(column: Any) -> Iterator[bytes | str | None]:
         yield path if image is None else image
 
 
-def copy_images(
-    opened: RowGroups | RecordBatches, name: str, begin: int, end: int, file_size: int, path: str
-) -> list[Copied]:
+def copy_images(opened: Opened, name: str, begin: int, end: int, file_size: int, path: str) -> list[Copied]:
     """Copies the images of some groups one behind the other; equal images are stored once.
 
     Args:

@@ -36,7 +36,7 @@ from shardwright.core.sources.tables.columns import (
     ROLES,
     WIDTH,
 )
-from shardwright.core.sources.tables.files import TableFile, rows_of
+from shardwright.core.sources.tables.files import Table, rows_of
 from shardwright.core.sources.tables.parquet import KINDS, EmbeddedImage
 from shardwright.core.sources.tables.texts import Row
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
@@ -81,30 +81,30 @@ def with_class_ids(items: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef 
 
 def list_rows(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every row of a part of a table, and the ids of its classes."""
-    source, place = part.detail
+    table, place = part.detail
     with storage.translated_errors("read", part.path):
-        rows = rows_of(source, place, context.settings, context.spool)
-        yield from with_class_ids(Rows(source, part.item.prefix, context.settings).refs(rows))
-    yield from map(ClassId, source.table.classes, range(len(source.table.classes)))
+        rows = rows_of(table, place, context.settings, context.spool)
+        yield from with_class_ids(Rows(table, part.item.prefix, context.settings).refs(rows))
+    yield from map(ClassId, table.classes, range(len(table.classes)))
 
 
 class Rows:
     """Converts the rows of one table to references.
 
     Args:
-      source: The table.
+      table: The table.
       prefix: Prefix of the keys of its input.
       settings: Settings of the conversion.
     """
 
-    def __init__(self, source: TableFile, prefix: str, settings: ConvertSettings) -> None:
-        self._source, self._settings = source, settings
-        self._names, self._classes = source.table.names, source.table.classes
+    def __init__(self, table: Table, prefix: str, settings: ConvertSettings) -> None:
+        self._table, self._settings = table, settings
+        self._names, self._classes = table.names, table.classes
         self._has_ml_use = self._names[2].lower().endswith(ML_USE)
-        self._images = ImageRoot(source.root)
-        self._prefix = prefix + source.prefix
-        name = source.file.path.rpartition("/")[2]
-        self._row = f"{printable(name)}, {'row' if source.table.kind in KINDS else 'line'} "
+        self._images = ImageRoot(table.root)
+        self._prefix = prefix + table.prefix
+        name = table.file.path.rpartition("/")[2]
+        self._row = f"{printable(name)}, {'row' if table.kind in KINDS else 'line'} "
         self._own_key = self._prefix + key_from_bytes(name.encode("utf-8", "surrogateescape"))
         self._separator = settings.label_separator
         self._extra = settings.parsed_extra_columns
@@ -129,7 +129,7 @@ class Rows:
             else:
                 yield ref, has_ids
         image = self._names[0]
-        moved = find_moved((_path(row[image]) for _, row, *_ in missing), self._source.root or ".")
+        moved = find_moved((_path(row[image]) for _, row, *_ in missing), self._table.root or ".")
         for line, row, ref, has_ids in missing:
             path, fault = moved.get(_path(row[image]), ("", ""))
             if path:
@@ -147,7 +147,7 @@ class Rows:
                 raise AnnotationFault(row)
             image = row.get(self._names[0])
             if isinstance(image, EmbeddedImage | AnnotationFault):
-                ref = ImageRef(f"{self._own_key}!{line:06d}", self._source.file.path)
+                ref = ImageRef(f"{self._own_key}!{line:06d}", self._table.file.path)
             else:
                 key, uri = self._images.find(_path(image))
                 ref = ImageRef(self._prefix + key, uri)
@@ -155,7 +155,7 @@ class Rows:
             label, split, group, sha256 = map(row.get, self._names[1:])
             ref = self._with_label(ref, label) if self._reads_classes else ref
             ref = ref._replace(
-                split=self._split(split) if split else self._source.split,
+                split=self._split(split) if split else self._table.split,
                 group=_text(group, "group"),
                 sha256=_sha256(sha256) if sha256 else "",
                 extra=self._extra_values(row) if self._extra else "",
@@ -173,7 +173,7 @@ class Rows:
             size = row.get(WIDTH), row.get(HEIGHT)
             return annotated(ref, objects_of(row.get(OBJECTS), size, self._classes))
         except AnnotationFault as fault:
-            ref = ref or ImageRef(f"{self._own_key}:{line}", self._source.file.path, split=NO_SPLIT)
+            ref = ref or ImageRef(f"{self._own_key}:{line}", self._table.file.path, split=NO_SPLIT)
             return ref.quarantined(fault.reason or reason, f"{self._row}{line}: {fault}")
 
     def _with_label(self, ref: ImageRef, value: Any) -> ImageRef:
@@ -201,7 +201,7 @@ class Rows:
         return self._classes[value]
 
     def _split(self, value: Any) -> str:
-        split = split_in(_text(value, "split")) or self._source.split
+        split = split_in(_text(value, "split")) or self._table.split
         return _ML_USES.get(split, split) if self._has_ml_use else split
 
     def _extra_values(self, row: Mapping[str, Any]) -> str:

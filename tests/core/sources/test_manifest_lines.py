@@ -52,12 +52,12 @@ def one_pass(data: bytes, delimiter: str, skip_spaces: bool) -> list[tuple[int, 
 
 def in_ranges(data: bytes, stretch: int, step: int, delimiter: str, skip_spaces: bool) -> list[Any]:
     """Returns the same, read one range at a time."""
-    table = files.Table(texts.CSV, (), delimiter=delimiter, skip_spaces=skip_spaces)
     with tempfile.NamedTemporaryFile() as file, mock.patch.object(files, "STRETCH", stretch):
         file.write(data)
         file.flush()
-        source = files.TableFile(storage.StoredObject(file.name, len(data), ""), table, "")
-        ranges = [*files.ranges_of(source)]
+        state = storage.StoredObject(file.name, len(data), "")
+        table = files.Table(state, texts.CSV, (), delimiter=delimiter, skip_spaces=skip_spaces)
+        ranges = [*files.ranges_of(table)]
     rows: list[Any] = []
     for begin, end, number in ranges:
         rows += csv_cells(Lines(steps_of(data[begin:end], step)), number, delimiter, skip_spaces)
