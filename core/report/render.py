@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from shardwright.core.report.data import Checked, ReportData, with_some_samples
 from shardwright.core.report.index_page import version_view
-from shardwright.core.report.measures import SPREAD_HEADS, ClassRow, class_rows, ranked
+from shardwright.core.report.measures import SPREAD_HEADS, class_rows, ranked
 from shardwright.core.report.pages import LETTERS, draw_page, first_small_page, with_page_digest
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
 from shardwright.schemas.codes import MEANINGS, Severity, time_in_words
@@ -124,7 +124,7 @@ def _about_dataset(data: ReportData, dataset: Dataset, amount: Amount) -> dict[s
         "uneven": balance.uneven[: amount.classes // 10],
         "lacking": [item for item in balance.missing if len(item.names) > _NAMED][:_MAX_SPLITS],
         "split_text": splits,
-        "all_classes": classes is not None and len(data.sheets) >= classes.number,
+        "all_classes": classes is not None and len(data.sheets) >= classes["number"],
         "quarantine_reasons": sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SPLITS],
         "settings": [
             (name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
@@ -186,31 +186,16 @@ AMOUNTS = (
 )
 
 
-@dataclass(frozen=True)
-class ClassTables:
-    """Tables of classes for the page.
+def class_tables(dataset: Dataset, amount: Amount) -> dict[str, Any] | None:
+    """Returns the tables of classes; None if there are no classes.
 
-    Attributes:
-      splits: Splits that have a column. If there are too many, the last column combines the others.
-      number: Number of classes that have records.
-      empty: Number of classes without records.
-      largest: Rows with bars.
-      smallest: Rows with bars. Empty if `largest` contains all classes.
-      every: Rows without bars, at most a few hundred.
-      extremes: Records of the largest class, of the one in the middle and of the smallest one with records.
+    Returns:
+      `splits` have a column each. If there are too many, the last column combines the others. `number`
+      classes have records, `empty` ones have none. The `largest` and `smallest` rows have bars. There are no
+      `smallest` rows if the `largest` contain all classes. `every` has rows without bars, at most a few
+      hundred. `extremes` are the records of the largest class, of the one in the middle and of the smallest
+      one with records.
     """
-
-    splits: tuple[str, ...]
-    number: int
-    empty: int
-    largest: tuple[ClassRow, ...]
-    smallest: tuple[ClassRow, ...]
-    every: tuple[ClassRow, ...]
-    extremes: tuple[int, int, int] | None
-
-
-def class_tables(dataset: Dataset, amount: Amount) -> ClassTables | None:
-    """Returns the tables of classes; None if there are no classes."""
     class_counts = dataset.class_counts
     totals = totals_of(class_counts)
     for name in dataset.classes.values():
@@ -231,15 +216,15 @@ def class_tables(dataset: Dataset, amount: Amount) -> ClassTables | None:
     few = len(rows) <= _ALL_CLASSES
     sizes = [totals[name] for name in filled]
     differ = len(sizes) >= _EXTREMES_FROM and sizes[0] != sizes[-1]
-    return ClassTables(
-        splits=tuple(columns),
-        number=len(filled),
-        empty=len(names) - len(filled),
-        largest=rows if few else rows[:_SOME_CLASSES],
-        smallest=() if few else rows[-_SOME_CLASSES:],
-        every=() if len(names) <= _ALL_CLASSES else class_rows(names[: amount.classes], columns, fold=False),
-        extremes=(sizes[0], sizes[len(sizes) // 2], sizes[-1]) if differ else None,
-    )
+    return {
+        "splits": tuple(columns),
+        "number": len(filled),
+        "empty": len(names) - len(filled),
+        "largest": rows if few else rows[:_SOME_CLASSES],
+        "smallest": () if few else rows[-_SOME_CLASSES:],
+        "every": () if len(names) <= _ALL_CLASSES else class_rows(names[: amount.classes], columns, False),
+        "extremes": (sizes[0], sizes[len(sizes) // 2], sizes[-1]) if differ else None,
+    }
 
 
 class CodeGroup(NamedTuple):

@@ -143,7 +143,7 @@ def test_classes_with_equally_many_records_share_a_row() -> None:
     )
     tables = class_tables(dataset, AMOUNTS[0])
     assert tables is not None
-    assert [(row.names, row.total, row.counts, row.most) for row in tables.largest] == [
+    assert [(row.names, row.total, row.counts, row.most) for row in tables["largest"]] == [
         (tuple(names[:9]), 30, (29, 0), (30, 1)),
         (("kind11",), 11, (10, 1), (10, 1)),
         (("kind10",), 10, (10, 0), (10, 0)),
