@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from shardwright.core.images.quality_metrics import describe_issue, score_of_issue
@@ -127,17 +129,14 @@ def _rounded_area(row: SizeRow) -> int:
 
 def _quartiles(areas: Counter[int]) -> Sequence[float]:
     """Returns the quartiles of the areas' square roots, interpolated between values."""
-    last = areas.total() - 1
-    places = [(last // 4, last % 4 / 4), (3 * last // 4, 3 * last % 4 / 4)]
-    pending = sorted({place + step for place, _ in places for step in (0, 1) if place + step <= last})
-    roots: dict[int, float] = {}
-    passed = 0
-    for area in sorted(areas):
-        passed += areas[area]
-        while pending and pending[0] < passed:
-            roots[pending.pop(0)] = math.sqrt(area)
-    return [roots[place] + (roots.get(place + 1, 0.0) - roots[place]) * share if share else roots[place]
-            for place, share in places]  # fmt: skip
+    ordered = sorted(areas)
+    ends = list(accumulate(areas[area] for area in ordered))
+    last = ends[-1] - 1
+    quartiles = []
+    for rank, rest in (divmod(quarter * last, 4) for quarter in (1, 3)):
+        low, high = (math.sqrt(ordered[bisect_right(ends, place)]) for place in (rank, min(rank + 1, last)))
+        quartiles.append(low + (high - low) * (rest / 4))
+    return quartiles
 
 
 #: (split, class) -> number of images.
