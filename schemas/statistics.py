@@ -278,11 +278,7 @@ class ChannelStatistics(Sums):
         self.infinite += samples.infinite
         if not samples.finite:
             return
-        values = self.values
-        values.count += samples.finite
-        values.total += samples.total
-        values.squares += samples.squares
-        values.low, values.high = min(values.low, samples.low), max(values.high, samples.high)
+        self.values.merge(Moments(self.values.bits, *samples[:5]))
         self.images += 1
         self.means += (samples.total << FRACTION_BITS) // samples.finite
         self.mean_squares += (samples.squares << FRACTION_BITS) // samples.finite
