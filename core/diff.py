@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -217,19 +217,20 @@ _WHOSE = ("old", "new")
 _Rows = tuple[list[LedgerRow], list[LedgerRow]]
 
 
-def compare_rows(
-    old: Mapping[str, LedgerRow], new: Mapping[str, LedgerRow], changes: Changes
-) -> Iterator[tuple[int, LedgerRow]]:
+def compare_rows(rows: _Rows, changes: Changes) -> Iterator[tuple[int, LedgerRow]]:
     """Compares the images that both datasets list, and records what changed.
 
     Args:
-      old: Rows of the old dataset, by key.
-      new: Rows of the new dataset, by key.
+      rows: Rows of the old and of the new dataset.
       changes: Object that gets the changes.
 
     Yields:
       Pairs (side, row), one for each image that only one dataset lists.
+
+    Raises:
+      UsageError: If a key occurs twice in one dataset.
     """
+    old, new = (by_key(side_rows, whose) for side_rows, whose in zip(rows, _WHOSE, strict=True))
     for key, row in old.items():
         other = new.get(key)
         if other is None:
@@ -341,7 +342,7 @@ def compare_place(
                 found = rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
                 rows[side].extend(found if with_digests else _without_digests(found))
     PROGRESS.add(listed=sum(map(len, rows)))
-    yield from _compare_lists(rows, changes)
+    yield from compare_rows(rows, changes)
 
 
 def _without_digests(rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
@@ -352,11 +353,6 @@ def _losses(side: int, lost_is_empty: bool) -> contextlib.AbstractContextManager
     """Suppresses the error about a lost ledger where that is allowed."""
     lost = lost_is_empty and side == OLD
     return contextlib.suppress(UsageError) if lost else contextlib.nullcontext()
-
-
-def _compare_lists(rows: _Rows, changes: Changes) -> Iterator[tuple[int, LedgerRow]]:
-    old, new = (by_key(side_rows, whose) for side_rows, whose in zip(rows, _WHOSE, strict=True))
-    return compare_rows(old, new, changes)
 
 
 def compare_elsewhere(
@@ -374,7 +370,7 @@ def compare_elsewhere(
     rows: _Rows = ([], [])
     for side, row in unmatched:
         rows[side].append(row)
-    for side, row in _compare_lists(rows, changes):
+    for side, row in compare_rows(rows, changes):
         if row.written and row.is_known:
             yield side, row
         elif row.written:

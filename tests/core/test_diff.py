@@ -195,10 +195,10 @@ def test_an_image_that_was_left_out_counts_as_added_with_the_reason() -> None:
     written = LedgerRow("a", "train", True, short("x"), "", 1, "kept jpg")
     left_out = LedgerRow("a", "train", False, "", "", 0, "", note="quarantined: CORRUPT")
     changes = Changes()
-    assert list(compare_rows({"a": left_out}, {"a": left_out}, changes)) == []
+    assert list(compare_rows(([left_out], [left_out]), changes)) == []
     for side, row in [
-        *compare_rows({"a": left_out}, {"a": written}, changes),
-        *compare_rows({"a": written}, {"a": left_out}, changes),
+        *compare_rows(([left_out], [written]), changes),
+        *compare_rows(([written], [left_out]), changes),
     ]:
         note_added_or_removed(side, row, changes)
     assert changes.listed == {
@@ -222,7 +222,7 @@ def test_sources_without_a_checksum_are_compared_by_state() -> None:
     row = LedgerRow("a", "train", True, "12:1699", "", 1, "")
     assert not row.is_known
     changes = Changes()
-    assert not list(compare_rows({"a": row}, {"a": row._replace(source="12:1700")}, changes))
+    assert not list(compare_rows(([row], [row._replace(source="12:1700")]), changes))
     assert changes.total(Kind.CHANGED) == 1
 
 
