@@ -19,6 +19,7 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.sources.spool import Spool
+from shardwright.core.validation.directory import index_files
 from shardwright.schemas import __version__, dataset
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
@@ -26,7 +27,6 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import json_object
-from shardwright.schemas.plan import index_file, is_compressed
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import split_version, version_name
 
@@ -201,11 +201,7 @@ def missing_shards(described: Dataset, listed: Iterable[str], with_indexes: bool
     present = set(listed)
     files = [shard.file for shard in described.shards]
     if with_indexes:
-        files += [
-            index_file(split, index, count)
-            for split, index, count, shard in described.placed_shards()
-            if shard.records and not is_compressed(shard.file)
-        ]
+        files += index_files(described).values()
     return [file for file in files if file not in present]
 
 
