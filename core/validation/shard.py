@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from hashlib import blake2b
 from itertools import tee, zip_longest
 from typing import IO, NamedTuple, cast
 
@@ -36,7 +36,7 @@ from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.statistics import RecordStatistics, Statistics
 from shardwright.schemas.units import counted
 
-#: Digest that identifies a record (`record_digest`).
+#: Digest of the bytes of a record, which identifies it.
 Digest = bytes
 
 #: Codes of findings that explain why a shard lacks entries of its ledger.
@@ -354,37 +354,33 @@ class _Records:
             )
 
 
-def record_digest(data: bytes) -> Digest:
-    """Returns a digest that identifies a record by its bytes."""
-    return hashlib.blake2b(data, digest_size=16).digest()
-
-
 def _check_records(
     file: IO[bytes], records: _Records, depth: CheckDepth, known_records: SoundRecords | None
 ) -> None:
     """Checks every sound record of a shard, and reports damage as a finding."""
-    task, find = records.task, records.find
+    task, known = records.task, known_records or {}
     with uncompressed(file, task.file) as (plain, _, error):
 
-        def sound() -> Iterator[Record]:
+        def sound() -> Iterator[_RecordToCheck]:
             for item in read_records(plain):
                 if isinstance(item, DamagedRange):
-                    find(item.code, item.message, item)
-                else:
-                    yield item
+                    records.find(item.code, item.message, item)
+                    continue
+                digest = b"" if known_records is None else blake2b(item.data, digest_size=16).digest()
+                yield _RecordToCheck(item, digest, digest in known)
 
         if depth is CheckDepth.FRAMES:
-            for record in sound():
-                records.count(record)
+            for item in sound():
+                records.count(item.record)
         else:
-            items, again = tee(_to_check(record, known_records) for record in sound())
+            items, again = tee(sound())
             results = _check_items(items, records.schema._replace(split=task.split), depth, task)
             for result, item in zip(results, again, strict=True):
-                if known_records is not None and item.is_known:
-                    result = result._replace(picture=known_records[item.digest])
+                if item.is_known:
+                    result = result._replace(picture=known[item.digest])
                 records.add(item.record, result, item.digest)
     if error:
-        find(FindingCode.SHARD_TRUNCATED, error)
+        records.find(FindingCode.SHARD_TRUNCATED, error)
 
 
 class _RecordToCheck(NamedTuple):
@@ -399,14 +395,6 @@ class _RecordToCheck(NamedTuple):
     record: Record
     digest: Digest
     is_known: bool
-
-
-def _to_check(record: Record, known_records: SoundRecords | None) -> _RecordToCheck:
-    """Returns a record of a shard."""
-    if known_records is None:
-        return _RecordToCheck(record, b"", False)
-    digest = record_digest(record.data)
-    return _RecordToCheck(record, digest, digest in known_records)
 
 
 def _check_items(
