@@ -417,8 +417,8 @@ def _mean_and_std(columns: Iterable[Iterable[_Sums]], scale: int) -> dict[str, l
     return {"mean": means, "std": deviations}
 
 
-_WHOLE = ("boxes_per_image", "bytes", "height", "width")
-_SHARES = ("box_area", "box_height", "box_width")
+_WHOLE = ("boxes.per_image", "bytes", "height", "width")
+_SHARES = ("boxes.area", "boxes.height", "boxes.width")
 _SCORE = "score."
 
 
@@ -459,12 +459,12 @@ class PictureStatistics(Sums):
         if self.of_class:
             return
         self._add("megapixels", picture.width * picture.height / 1e6)
-        self._add("boxes_per_image", len(picture.boxes))
+        self._add("boxes.per_image", len(picture.boxes))
         for width, height in picture.boxes:
             if width >= 0 and height >= 0 and math.isfinite(width) and math.isfinite(height):
-                self._add("box_width", width)
-                self._add("box_height", height)
-                self._add("box_area", width * height)
+                self._add("boxes.width", width)
+                self._add("boxes.height", height)
+                self._add("boxes.area", width * height)
         for number, score in enumerate(picture.quality.scores if picture.quality is not None else ()):
             if math.isfinite(score):
                 self._add(f"{_SCORE}{number}", score)
@@ -498,13 +498,9 @@ class PictureStatistics(Sums):
         document["megapixels"] = self._spread("megapixels")
         document["unlabelled"] = self.unlabelled
         if self.boxes:
-            document["boxes"] = {
-                "area": self._spread("box_area"),
-                "count": self.boxes,
-                "height": self._spread("box_height"),
-                "per_image": self._spread("boxes_per_image"),
-                "width": self._spread("box_width"),
-            }
+            parts = ("area", "height", "per_image", "width")
+            document["boxes"] = {part: self._spread(f"boxes.{part}") for part in parts}
+            document["boxes"]["count"] = self.boxes
         indexes = [int(name.removeprefix(_SCORE)) for name in self.spreads if name.startswith(_SCORE)]
         if indexes:
             document["scores"] = {
