@@ -63,8 +63,6 @@ from shardwright.schemas.version import (
     version_name,
 )
 
-#: Documents above this size are not read for the page.
-_MAX_DOCUMENT = 400_000_000
 #: For files without a `dataset.json`: number of records that are shown, and of files that are read for them.
 _FOREIGN_SAMPLES, _FOREIGN_FILES = 48, 8
 _INFER_FROM = 64
@@ -297,9 +295,6 @@ def _read_json(
     try:
         path = storage.join(directory, name)
         if not storage.exists(path):
-            return None
-        if storage.size_of(path) > _MAX_DOCUMENT:
-            left_out.append(f"{name} is too large for this page.")
             return None
         document = json.loads(storage.read_bytes(path))
         if not isinstance(document, Mapping):
