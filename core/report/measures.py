@@ -15,6 +15,8 @@ Document = Mapping[str, Any]
 
 #: Columns of the spreads after the first.
 SPREAD_HEADS = ("least", "median", "mean", "greatest", "deviation")
+#: Columns of the stored samples after the first.
+SAMPLE_HEADS = ("channel", "images", "least", "greatest", "mean", "deviation", "not finite")
 #: Largest number of splits whose channels are listed.
 _MAX_SPLITS = 12
 #: Number of bins of the charts of sampled images.
@@ -229,30 +231,6 @@ class Channels(NamedTuple):
         return f"transforms.Normalize(mean=[{mean}], std=[{std}])"
 
 
-class SampleRow(NamedTuple):
-    """Measurements of one channel of the images with samples of one type, as text.
-
-    Attributes:
-      dtype: Type of the samples.
-      channel: The channel, from 1, and the number of channels.
-      images: Number of images.
-      low: Least finite sample.
-      high: Greatest finite sample.
-      mean: Mean of the finite samples.
-      std: Their standard deviation.
-      odd: Number of samples that are NaN or infinite; empty for integers.
-    """
-
-    dtype: str
-    channel: str
-    images: int
-    low: str
-    high: str
-    mean: str
-    std: str
-    odd: str
-
-
 @dataclass(frozen=True)
 class Measures:
     """Measurements as the page shows them; empty if nothing was measured.
@@ -265,7 +243,8 @@ class Measures:
       spreads: Name, then minimum, median, mean, maximum and deviation of measurements of all images, as text.
       size_charts: Charts of the sizes of the images.
       channels: Channels of each split and of all splits.
-      samples: Samples of all images in their own units, if records state the types of their samples.
+      samples: Type, channel, number of images and measurements of the samples of all images in their own
+        units, as text, if records state the types of their samples.
       quality_charts: Charts of the quality metrics.
       counts: Objects in each image, from the ledgers. None if they are not known, or there are none.
       object_classes: Rows with the number of objects of each class. Empty if they were not measured.
@@ -279,7 +258,7 @@ class Measures:
     spreads: tuple[tuple[str, ...], ...] = ()
     size_charts: tuple[Chart, ...] = ()
     channels: tuple[Channels, ...] = ()
-    samples: tuple[SampleRow, ...] = ()
+    samples: tuple[tuple[str, ...], ...] = ()
     quality_charts: tuple[Chart, ...] = ()
     counts: ObjectCounts | None = None
     object_classes: tuple[ClassRow, ...] = ()
@@ -449,7 +428,7 @@ def _channels(document: Document) -> Iterator[Channels]:
             yield Channels(split, pixels["images"], tuple(pixels["mean"]), tuple(pixels["std"]))
 
 
-def _sample_rows(samples: Document) -> Iterator[SampleRow]:
+def _sample_rows(samples: Document) -> Iterator[tuple[str, ...]]:
     for dtype, kinds in samples.items():
         for channel_count, sums in kinds.items():
             for place, values in enumerate(zip(*(sums[name] for name in ("min", "max", "mean", "std")))):
@@ -460,9 +439,8 @@ def _sample_rows(samples: Document) -> Iterator[SampleRow]:
                     if name in sums and sums[name][place]
                 ]
                 odd_text = ", ".join(odd) or ("0" if "nan" in sums else "")
-                yield SampleRow(
-                    dtype, f"{place + 1} of {channel_count}", sums["images"], low, high, mean, std, odd_text
-                )
+                of = f"{place + 1} of {channel_count}"
+                yield dtype, of, f"{sums['images']:,}", low, high, mean, std, odd_text
 
 
 def _per_image(counts: ObjectCounts) -> Chart:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from shardwright.core.report.data import Checked, ReportData, with_some_samples
 from shardwright.core.report.index_page import version_view
-from shardwright.core.report.measures import SPREAD_HEADS, class_rows, ranked
+from shardwright.core.report.measures import SAMPLE_HEADS, SPREAD_HEADS, class_rows, ranked
 from shardwright.core.report.pages import LETTERS, draw_page, first_small_page, with_page_digest
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
 from shardwright.schemas.codes import MEANINGS, Severity, time_in_words
@@ -93,6 +93,7 @@ def _render(data: ReportData, amount: Amount) -> str:
         ],
         "quarantine_pictures": [item for item in data.quarantine if item.picture],
         "spread_heads": SPREAD_HEADS,
+        "sample_heads": SAMPLE_HEADS,
         "drift_tables": [] if drift is None else drift_tables(drift),
         "version": version_view(data.place, version) if version else None,
         "sections": _sections(data, about_dataset),
