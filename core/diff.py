@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardwright.core import hash_buckets, storage
 from shardwright.core.concurrency.progress import PROGRESS
@@ -27,8 +27,6 @@ from shardwright.schemas.plan import ledger_file
 _ENOUGH = 32
 
 OLD, NEW = 0, 1
-#: Number of a bucket, the side of its rows, and the rows as packed columns.
-PackedRows = tuple[int, tuple[int, bytes]]
 
 
 class LedgerPair(NamedTuple):
@@ -64,6 +62,7 @@ class LedgerRow(NamedTuple):
       stored: How the image is stored.
       digest: Digest of what the record holds besides the image; empty if it cannot be compared.
       note: Reason why this dataset left the image out.
+      side: Whether the old or the new dataset lists it: `OLD` or `NEW`.
     """
 
     key: str
@@ -75,6 +74,7 @@ class LedgerRow(NamedTuple):
     stored: str
     digest: str = ""
     note: str = ""
+    side: int = OLD
 
     @property
     def is_known(self) -> bool:
@@ -191,23 +191,21 @@ def by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
     return indexed
 
 
-def pack_by_bucket(rows: Iterable[tuple[int, LedgerRow]], meet_by: str, buckets: int) -> Iterator[PackedRows]:
+def pack_by_bucket(rows: Iterable[LedgerRow], meet_by: str, buckets: int) -> Iterator[tuple[int, bytes]]:
     """Yields rows packed by bucket.
 
     Args:
-      rows: Rows, each after its side.
+      rows: Rows of both datasets.
       meet_by: Field of rows; those in which it is equal meet in one bucket.
       buckets: Number of buckets.
     """
     name_of = attrgetter(meet_by)
-    placed = (((hash_buckets.bucket_of(name_of(row), buckets), side), row) for side, row in rows)
-    for (bucket, side), pack in hash_buckets.packed_by(placed):
-        yield bucket, (side, pack)
+    return hash_buckets.packed_by((hash_buckets.bucket_of(name_of(row), buckets), row) for row in rows)
 
 
-def unpack_bucket(packs: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, LedgerRow]]:
-    """Yields the rows of a bucket, each after its side."""
-    return ((side, LedgerRow(*row)) for side, pack in packs for row in hash_buckets.unpack_rows(pack))
+def unpack_bucket(packs: Iterable[bytes]) -> Iterator[LedgerRow]:
+    """Yields the rows of a bucket."""
+    return (LedgerRow(*row) for pack in packs for row in hash_buckets.unpack_rows(pack))
 
 
 #: Number of records of both datasets together up to which starting Beam takes longer than the comparison.
@@ -217,7 +215,7 @@ _WHOSE = ("old", "new")
 _Rows = tuple[list[LedgerRow], list[LedgerRow]]
 
 
-def compare_rows(rows: _Rows, changes: Changes) -> Iterator[tuple[int, LedgerRow]]:
+def compare_rows(rows: _Rows, changes: Changes) -> Iterator[LedgerRow]:
     """Compares the images that both datasets list, and records what changed.
 
     Args:
@@ -225,7 +223,7 @@ def compare_rows(rows: _Rows, changes: Changes) -> Iterator[tuple[int, LedgerRow
       changes: Object that gets the changes.
 
     Yields:
-      Pairs (side, row), one for each image that only one dataset lists.
+      The row of each image that only one dataset lists.
 
     Raises:
       UsageError: If a key occurs twice in one dataset.
@@ -234,16 +232,14 @@ def compare_rows(rows: _Rows, changes: Changes) -> Iterator[tuple[int, LedgerRow
     for key, row in old.items():
         other = new.get(key)
         if other is None:
-            yield OLD, row
+            yield row
         elif row.written and other.written:
             note_changes(row, other, changes)
         elif row.written:
-            yield OLD, row._replace(note=other.note)
+            yield row._replace(note=other.note)
         elif other.written:
-            yield NEW, other._replace(note=row.note)
-    for key, row in new.items():
-        if key not in old:
-            yield NEW, row
+            yield other._replace(note=row.note)
+    yield from (row for key, row in new.items() if key not in old)
 
 
 def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
@@ -279,36 +275,32 @@ def _stored(row: LedgerRow) -> str:
     return f"{row.stored.strip() or 'stored'}, {row.length} bytes"
 
 
-def note_added_or_removed(side: int, row: LedgerRow, changes: Changes) -> None:
+def note_added_or_removed(row: LedgerRow, changes: Changes) -> None:
     """Records an image that only one of the datasets contains."""
-    if side == OLD:
+    if row.side == OLD:
         changes.note(Kind.REMOVED, row.split, Change(row.key, row.split, row.note))
     else:
         changes.note(Kind.ADDED, row.split, Change(row.key, row.note, row.split))
 
 
-def pair_renamed(rows: Iterable[tuple[int, LedgerRow]], changes: Changes) -> None:
+def pair_renamed(rows: Iterable[LedgerRow], changes: Changes) -> None:
     """Records images whose key is in only one dataset; those with equal sources count as renamed.
 
     If several have the same source, they are paired in the order of their keys.
     """
     groups: defaultdict[str, tuple[list[LedgerRow], list[LedgerRow]]] = defaultdict(lambda: ([], []))
-    for side, row in rows:
-        groups[row.source][side].append(row)
+    for row in rows:
+        groups[row.source][row.side].append(row)
     for gone, come in groups.values():
         gone.sort()
         come.sort()
         for old, new in zip(gone, come):
             note_changes(old, new, changes)
-        for row in gone[len(come) :]:
-            note_added_or_removed(OLD, row, changes)
-        for row in come[len(gone) :]:
-            note_added_or_removed(NEW, row, changes)
+        for row in (*gone[len(come) :], *come[len(gone) :]):
+            note_added_or_removed(row, changes)
 
 
-def compare_place(
-    pair: LedgerPair, changes: Changes, lost_is_empty: bool = False
-) -> Iterator[tuple[int, LedgerRow]]:
+def compare_place(pair: LedgerPair, changes: Changes, lost_is_empty: bool = False) -> Iterator[LedgerRow]:
     """Compares the ledgers of one place, and records what changed.
 
     Args:
@@ -317,7 +309,7 @@ def compare_place(
       lost_is_empty: Whether a lost ledger of the old dataset counts as empty. Otherwise it is an error.
 
     Yields:
-      Pairs (side, row), one for each image that only one of the ledgers lists.
+      The row of each image that only one of the ledgers lists.
 
     Raises:
       UsageError: If a ledger is missing or damaged.
@@ -340,13 +332,10 @@ def compare_place(
         if data is not None:
             with _losses(side, lost_is_empty):
                 found = rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
-                rows[side].extend(found if with_digests else _without_digests(found))
+                stated: dict[str, Any] = {"side": side} if with_digests else {"side": side, "digest": ""}
+                rows[side].extend(row._replace(**stated) for row in found)
     PROGRESS.add(listed=sum(map(len, rows)))
     yield from compare_rows(rows, changes)
-
-
-def _without_digests(rows: Iterable[LedgerRow]) -> Iterator[LedgerRow]:
-    return (row._replace(digest="") for row in rows)
 
 
 def _losses(side: int, lost_is_empty: bool) -> contextlib.AbstractContextManager[None]:
@@ -355,26 +344,24 @@ def _losses(side: int, lost_is_empty: bool) -> contextlib.AbstractContextManager
     return contextlib.suppress(UsageError) if lost else contextlib.nullcontext()
 
 
-def compare_elsewhere(
-    unmatched: Iterable[tuple[int, LedgerRow]], changes: Changes
-) -> Iterator[tuple[int, LedgerRow]]:
+def compare_elsewhere(unmatched: Iterable[LedgerRow], changes: Changes) -> Iterator[LedgerRow]:
     """Compares by key the images that `compare_place` found in only one ledger of a place.
 
     Args:
-      unmatched: Pairs (side, row) from any places.
+      unmatched: Rows from any places.
       changes: Object that gets the changes.
 
     Yields:
-      Pairs (side, row) of the images to pair by their sources (`pair_renamed`).
+      The rows of the images to pair by their sources (`pair_renamed`).
     """
     rows: _Rows = ([], [])
-    for side, row in unmatched:
-        rows[side].append(row)
-    for side, row in compare_rows(rows, changes):
+    for row in unmatched:
+        rows[row.side].append(row)
+    for row in compare_rows(rows, changes):
         if row.written and row.is_known:
-            yield side, row
+            yield row
         elif row.written:
-            note_added_or_removed(side, row, changes)
+            note_added_or_removed(row, changes)
 
 
 def compare_small(pairs: Iterable[LedgerPair]) -> Changes:

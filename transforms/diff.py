@@ -38,9 +38,7 @@ def _compare_ledgers(pair: LedgerPair, lost_is_empty: bool) -> Iterator[Any]:
     yield from _settled(changes)
 
 
-def _compare_bucket(
-    bucket: tuple[int, Iterable[tuple[int, bytes]]], pairs: Iterable[LedgerPair]
-) -> Iterator[Any]:
+def _compare_bucket(bucket: tuple[int, Iterable[bytes]], pairs: Iterable[LedgerPair]) -> Iterator[Any]:
     """Compares rows that met by key; yields by source the rows that only one dataset has."""
     changes = Changes()
     unmatched = compare_elsewhere(unpack_bucket(bucket[1]), changes)
@@ -49,7 +47,7 @@ def _compare_bucket(
     yield from _settled(changes)
 
 
-def _pair_renamed(bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[Any]:
+def _pair_renamed(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
     """Pairs removed and added images by their source; the remaining ones were really removed or added."""
     changes = Changes()
     pair_renamed(unpack_bucket(bucket[1]), changes)
@@ -90,20 +88,20 @@ def CompareDatasets(
         | "SpreadOut" >> beam.Reshuffle()  # LedgerPair
         | "CompareLedgers"
         >> beam.FlatMap(_compare_ledgers, lost_is_empty).with_outputs(_ROWS, _RELABELS, main="changes")
-    )  # Changes, PackedRows, Relabel
+    )  # Changes, (bucket, rows), Relabel
     by_keys = (
         in_place[_ROWS]
-        | "GroupByKeys" >> beam.GroupByKey()  # (bucket, [(side, rows)])
+        | "GroupByKeys" >> beam.GroupByKey()  # (bucket, [rows])
         | "CompareBucket"
         >> beam.FlatMap(_compare_bucket, beam.pvalue.AsIter(pairs)).with_outputs(
             _ROWS, _RELABELS, main="changes"
         )
-    )  # Changes, PackedRows, Relabel
+    )  # Changes, (bucket, rows), Relabel
     by_source = (
         by_keys[_ROWS]
-        | "GroupBySource" >> beam.GroupByKey()  # (bucket, [(side, rows)])
+        | "GroupBySource" >> beam.GroupByKey()  # (bucket, [rows])
         | "PairRenamed" >> beam.FlatMap(_pair_renamed).with_outputs(_ROWS, _RELABELS, main="changes")
-    )  # Changes, PackedRows, Relabel
+    )  # Changes, (bucket, rows), Relabel
     steps = (in_place, by_keys, by_source)
     relabels = (
         tuple(step[_RELABELS] for step in steps)

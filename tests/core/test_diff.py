@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from shardwright.core.diff import (
     NEW,
-    OLD,
     LedgerPair,
     LedgerRow,
     compare_rows,
@@ -177,8 +176,8 @@ def test_the_comparison_finds_exactly_the_edits(seed: int, count: int, before: i
 def test_equal_sources_are_paired_in_the_order_of_their_keys() -> None:
     changes = Changes()
     row = LedgerRow("", "train", True, short("x"), "", 1, "")
-    gone = [(OLD, row._replace(key=key)) for key in ("c", "a")]
-    come = [(NEW, row._replace(key=key)) for key in ("z", "y", "x")]
+    gone = [row._replace(key=key) for key in ("c", "a")]
+    come = [row._replace(key=key, side=NEW) for key in ("z", "y", "x")]
     pair_renamed([*come, *gone], changes)
     assert sorted(changes.listed["renamed"]) == [("x", "a", "x"), ("y", "c", "y")]
     assert changes.listed["added"] == [("z", "", "train")]
@@ -196,11 +195,11 @@ def test_an_image_that_was_left_out_counts_as_added_with_the_reason() -> None:
     left_out = LedgerRow("a", "train", False, "", "", 0, "", note="quarantined: CORRUPT")
     changes = Changes()
     assert list(compare_rows(([left_out], [left_out]), changes)) == []
-    for side, row in [
-        *compare_rows(([left_out], [written]), changes),
+    for row in [
+        *compare_rows(([left_out], [written._replace(side=NEW)]), changes),
         *compare_rows(([written], [left_out]), changes),
     ]:
-        note_added_or_removed(side, row, changes)
+        note_added_or_removed(row, changes)
     assert changes.listed == {
         "added": [("a", "quarantined: CORRUPT", "train")],
         "removed": [("a", "train", "quarantined: CORRUPT")],
