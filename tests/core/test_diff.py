@@ -235,16 +235,10 @@ ONE = {**HEADER, "counts": {"written": 1}}
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["{"], "is damaged"),
         ([json.dumps({**HEADER, "ledger_version": 9})], "another version"),
         ([json.dumps({**HEADER, "sha256": "t"})], "belongs to another build"),
-        ([json.dumps(HEADER), "{}"], "is damaged"),
         ([json.dumps(ONE), '{"key": 7, "outcome": "written"}'], "its key is 7"),
-        ([json.dumps(ONE), '{"key": "a", "outcome": "written", "label": ["b"]}'], "its label is"),
-        ([json.dumps(HEADER), '{"key": "a", "outcome": "written", "sha256": 7}'], "is damaged"),
         ([json.dumps(HEADER), "[" * 100_000], "is damaged"),
-        ([json.dumps(HEADER), "7"], "is damaged"),
-        ([], "is damaged"),
     ],
 )
 def test_a_damaged_ledger_is_refused_in_a_sentence(lines: list[str], message: str) -> None:

@@ -33,7 +33,6 @@ from shardwright.schemas.sketches import (
     bin_of,
 )
 from shardwright.schemas.statistics import (
-    PictureStatistics,
     RecordStatistics,
     Statistics,
     first_of,
@@ -293,16 +292,6 @@ def test_types_are_trained_on_one_scale(pictures: list[Array]) -> None:
     assert np.allclose(found["per_image"]["mean"], means, rtol=6e-6, atol=1e-9)
     deviations = np.sqrt(np.maximum(squares - means**2, 0))
     assert np.allclose(found["per_image"]["std"], deviations, rtol=6e-6, atol=1e-6)
-
-
-def test_uint8_has_the_statistics_that_datasets_without_types_have() -> None:
-    rng = np.random.default_rng(0)
-    pictures = [rng.integers(0, 256, (*rng.integers(1, 9, 2), 3), np.uint8) for _ in range(7)]
-    plain = PictureStatistics()
-    for pixels in pictures:
-        plain.add(_picture(looks=_looks(pixels)))
-    assert all_of(*pictures)["pixels"] == plain.as_json()["pixels"]
-    assert "samples" not in plain.as_json()
 
 
 @pytest.mark.parametrize(("shapes", "number"), [([8, 8], 8), ([1, 3], 3), ([2], 2), ([4], 4), ([1, 1], 1)])

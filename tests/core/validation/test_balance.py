@@ -118,12 +118,3 @@ def test_gray_pictures_are_odd_unless_most_are_gray() -> None:
     for gray, found in ((0, 0), (1, 1), (5, 5), (6, 0), (10, 0)):
         items = rows([(10, 10)] * 10, gray)
         assert len(list(find_outliers(("s", items), count_sizes(("s", items))))) == found
-
-
-def test_counts_can_be_merged_in_any_order() -> None:
-    parts = [("s", rows([(i + 1, 7)] * (i + 1), gray=1)) for i in range(6)]
-    counts = [count_sizes(part) for part in parts]
-    together = added_counts(counts)
-    assert together == added_counts([added_counts(counts[3:]), added_counts([]), *reversed(counts[:3])])
-    assert together.total() == 21 and sum(n for (_, gray), n in together.items() if gray) == 6
-    assert counts == [count_sizes(part) for part in parts]

@@ -205,17 +205,6 @@ def test_many_similar_pictures_are_compared_in_linear_time(compared: list[int]) 
         assert sum(compared) < 130 * count
 
 
-@pytest.mark.slow
-def test_many_white_pages_are_compared_in_linear_time(compared: list[int]) -> None:
-    order = np.random.default_rng(1)
-    for count in (100, 400):
-        compared.clear()
-        pages = order.integers(249, 252, (count, 288), np.uint8)
-        crowd = [picture(n, looks(hash_=bytes(32), patch=page.tobytes())) for n, page in enumerate(pages)]
-        assert len(find_duplicates(crowd)) > 0.99 * count - 5
-        assert sum(compared) < near_duplicates.BANDS * 130 * count
-
-
 def test_equal_hashes_are_not_compared_again(compared: list[int]) -> None:
     page = flat(250)
     crowd = [picture(n, page._replace(digest=SOURCE.randbytes(16))) for n in range(1000)]

@@ -45,12 +45,6 @@ features:
   name: {fill: label_text, optional: true}
   boxes: {fill: boxes, tensor: true, optional: true}
 """
-SHAPED = """
-features:
-  image: {fill: encoded}
-  shape: {fill: shape, tensor: true}
-  label: {fill: label}
-"""
 BOXES = """
 extends: minimal
 needs: objects
@@ -254,19 +248,6 @@ BOX_VALUES: Mapping[FeatureRole, Any] = {
 )
 def test_objects_in_one_list_and_masks_in_base64(values: Mapping[FeatureRole, Any], finding: str) -> None:
     assert_only(found_in(BOXES, {}, label="", annotated=values), finding)
-
-
-def test_values_of_one_record_do_not_affect_the_next() -> None:
-    layout = parse_layout_file(SHAPED, "shaped.yaml")
-    checker = RecordChecker(RecordSchema(layout.features, ("a", "b")), decode=True)
-    for side, label in ((3, 0), (5, 1), (4, 0)):
-        features = {
-            "image": texts(file_of(Image.new("RGB", (side, side)), "PNG")),
-            "shape": tensor([side, side, 3], "int64", 3),
-            "label": numbers(label),
-        }
-        checked = checker.check(encode_example(features))
-        assert (checked.problems, checked.classes) == ((), ("ab"[label],))
 
 
 def jpegs() -> list[bytes]:
