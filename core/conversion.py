@@ -9,14 +9,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.concurrency.thread_pool import (
     IN_FLIGHT_BYTES,
     WORKING_BYTES,
-    OrderedMap,
     working_budget,
 )
 from shardwright.core.concurrency.underway import UNDERWAY
@@ -461,7 +460,7 @@ def convert_refs(
         for key, item in records.items()
         if item.entry.outcome == Outcome.WRITTEN
     }
-    results = iter(map_reads(partial(_convert_if_changed, recipe), others, recipe, before))
+    results = map_reads(partial(_convert_if_changed, recipe), others, recipe, before)
     for ref in refs:
         result = _as_before(ref, unchanged[ref.key]) if ref.key in unchanged else next(results)
         if isinstance(result, ReadImage):
@@ -481,7 +480,7 @@ def map_reads(
     refs: Sequence[ImageRef],
     recipe: ShardRecipe,
     before: Mapping[str, SourceDigests] | None = None,
-) -> OrderedMap[Any, Result]:
+) -> Iterator[Result]:
     """Reads references, and returns an iterator over a function of each image's bytes, in order.
 
     The converters call the function, in worker processes if they have any. They read local files themselves.

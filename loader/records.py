@@ -17,7 +17,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from PIL import Image
 
-from shardwright.core.concurrency.thread_pool import OrderedMap, each
+from shardwright.core.concurrency.thread_pool import each, ordered_map
 from shardwright.loader.decode import FeatureReader, PictureReader, Pixels, Value
 from shardwright.loader.selection import (
     NUMPY_TYPES,
@@ -348,7 +348,7 @@ def _iterate_batches(
     with (
         ThreadPoolExecutor(threads, thread_name_prefix="shardwright-batches") as executor,
         closing(
-            OrderedMap(
+            ordered_map(
                 each(lambda task: task()),
                 tasks,
                 executor,
@@ -358,8 +358,7 @@ def _iterate_batches(
             )
         ) as results,
     ):
-        ordered = iter(results)
-        while ready := list(islice(ordered, batch_size)):
+        while ready := list(islice(results, batch_size)):
             if len(ready) == batch_size or not drop_remainder:
                 yield _stacked(ready)
 

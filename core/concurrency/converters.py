@@ -22,7 +22,7 @@ from shardwright.core.concurrency.resources import (
     values_of,
     worker_threads,
 )
-from shardwright.core.concurrency.thread_pool import CHUNK_ITEMS, IN_FLIGHT_BYTES, OrderedMap, each
+from shardwright.core.concurrency.thread_pool import CHUNK_ITEMS, IN_FLIGHT_BYTES, each, ordered_map
 from shardwright.core.concurrency.underway import UNDERWAY, Task
 from shardwright.core.concurrency.watchdog import watch_engine_worker
 from shardwright.core.concurrency.worker_process import (
@@ -98,7 +98,7 @@ class Converters:
         max_items: int | None = None,
         max_weight: int = IN_FLIGHT_BYTES,
         chunk_items: int = CHUNK_ITEMS,
-    ) -> OrderedMap[Item, Result]:
+    ) -> Iterator[Result]:
         """Returns an iterator over the results of a function for each item, in order.
 
         Args:
@@ -107,9 +107,9 @@ class Converters:
           weigh: Returns the number of bytes that an item takes until its result is consumed.
           crashed: Returns the result for an item whose conversion ended its process, from the item and the
             signal or exit code. Without it, such an end is an error.
-          max_items: As in `OrderedMap`; None for a number that keeps all converters busy.
-          max_weight: As in `OrderedMap`.
-          chunk_items: As in `OrderedMap`.
+          max_items: As in `ordered_map`; None for a number that keeps all converters busy.
+          max_weight: As in `ordered_map`.
+          chunk_items: As in `ordered_map`.
 
         Raises:
           EngineError: When iterated, if a worker process was killed.
@@ -118,7 +118,7 @@ class Converters:
         if self.in_processes:
             self.start()
             run = partial(self._run_in_process, _packed(function), crashed)
-        return OrderedMap(
+        return ordered_map(
             run,
             items,
             self._executor,

@@ -9,11 +9,11 @@ import queue
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from shardwright.core.concurrency.resources import (
     return_large_blocks,
@@ -59,52 +59,32 @@ class ByteBudget:
       limit: Number of bytes.
       lock_file: File that the processes of a machine share, so that a request above the limit is alone among
         them too; empty for a single process.
-
-    Attributes:
-      used: Number of bytes that are held.
-      changed: Condition that guards `used`.
     """
 
     def __init__(self, limit: int, lock_file: str = "") -> None:
         self.limit, self._lock_file = limit, lock_file
-        self.used = 0
-        self.changed = threading.Condition()
-
-    def reserve(self, size: int) -> AbstractContextManager[None]:
-        """Returns a context manager that waits until `size` bytes are free, and holds them for its block."""
-        if size > self.limit and self._lock_file:
-            return self._reserve_alone()
-        return _Reservation(self, min(size, self.limit))
+        self._used = 0
+        self._changed = threading.Condition()
 
     @contextlib.contextmanager
-    def _reserve_alone(self) -> Iterator[None]:
-        """Holds all bytes of this process while no other process of the machine does the same."""
-        with _Reservation(self, self.limit), contextlib.ExitStack() as alone:
-            with UNDERWAY.waiting():
-                alone.enter_context(_locked(self._lock_file))
-            yield
-
-
-class _Reservation:
-    """A block that holds bytes of a budget. Every image enters one; a generator would take twice the time."""
-
-    __slots__ = ("_budget", "_size")
-
-    def __init__(self, budget: ByteBudget, size: int) -> None:
-        self._budget, self._size = budget, size
-
-    def __enter__(self) -> None:
-        budget, size = self._budget, self._size
-        with budget.changed:
-            if budget.used + size > budget.limit:
+    def reserve(self, size: int) -> Iterator[None]:
+        """Waits until `size` bytes are free, and holds them while a block runs."""
+        held = min(size, self.limit)
+        with self._changed:
+            if self._used + held > self.limit:
                 with UNDERWAY.waiting():
-                    budget.changed.wait_for(lambda: budget.used + size <= budget.limit)
-            budget.used += size
-
-    def __exit__(self, *raised: object) -> None:
-        with self._budget.changed:
-            self._budget.used -= self._size
-            self._budget.changed.notify_all()
+                    self._changed.wait_for(lambda: self._used + held <= self.limit)
+            self._used += held
+        try:
+            with contextlib.ExitStack() as alone:
+                if size > self.limit and self._lock_file:
+                    with UNDERWAY.waiting():
+                        alone.enter_context(_locked(self._lock_file))
+                yield
+        finally:
+            with self._changed:
+                self._used -= held
+                self._changed.notify_all()
 
 
 @lru_cache(1)
@@ -140,13 +120,22 @@ def _locked(path: str) -> Iterator[None]:
         os.close(file)
 
 
-class OrderedMap(Generic[Item, Result]):
-    """Items that threads map in parallel; yields the results in the order of the items, once.
+def ordered_map(
+    function: Callable[[list[Item]], list[Result]],
+    items: Iterable[Item],
+    executor: ThreadPoolExecutor,
+    *,
+    weigh: Callable[[Item], int],
+    max_items: int,
+    max_weight: int = IN_FLIGHT_BYTES,
+    chunk_items: int = CHUNK_ITEMS,
+) -> Generator[Result, None, None]:
+    """Maps items in parallel, and yields the results in the order of the items.
 
     At most about `max_items` items with a total of `max_weight` are in work or wait to be consumed. A single
     heavier item runs alone. A chunk has at most `chunk_items` items with a total of a 64th of `max_weight`,
-    or one heavier item. The first exception of `function` is raised at the position of its chunk, and items
-    that have not started by then are dropped.
+    or one heavier item. The first exception of `function` is raised at the position of its chunk. Items that
+    have not started by then, or when the iterator is closed, are dropped.
 
     Small items are passed in chunks, because a future costs as much as a small task. Tasks that wait for a
     network are best passed singly.
@@ -160,54 +149,25 @@ class OrderedMap(Generic[Item, Result]):
       max_weight: As above.
       chunk_items: As above.
     """
-
-    def __init__(
-        self,
-        function: Callable[[list[Item]], list[Result]],
-        items: Iterable[Item],
-        executor: ThreadPoolExecutor,
-        *,
-        weigh: Callable[[Item], int],
-        max_items: int,
-        max_weight: int = IN_FLIGHT_BYTES,
-        chunk_items: int = CHUNK_ITEMS,
-    ) -> None:
-        self._function, self._executor = function, executor
-        self._chunks = _chunks(items, weigh, chunk_items, max_weight // 64)
-        self._postponed: tuple[list[Item], int] | None = None  # the next chunk, which had no room
-        self._max_items, self._max_weight = max_items, max_weight
-        self._waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
-        self._count = self._weight = 0
-
-    def __iter__(self) -> Iterator[Result]:
-        try:
-            self._start()
-            while self._waiting:
-                future, count, weight = self._waiting.popleft()
-                yield from future.result()
-                self._count -= count
-                self._weight -= weight
-                self._start()
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Drops the items that have not started."""
-        for future, _, _ in self._waiting:
+    chunks = _chunks(items, weigh, chunk_items, max_weight // 64)
+    waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
+    count = total = 0
+    chunk = next(chunks, None)
+    try:
+        while chunk or waiting:
+            while chunk:
+                added, cost = chunk
+                if count and (count + len(added) > max_items or total + cost > max_weight):
+                    break
+                waiting.append((executor.submit(function, added), len(added), cost))
+                count, total = count + len(added), total + cost
+                chunk = next(chunks, None)
+            future, consumed, cost = waiting.popleft()
+            yield from future.result()
+            count, total = count - consumed, total - cost
+    finally:
+        for future, _, _ in waiting:
             future.cancel()
-
-    def _start(self) -> None:
-        """Starts as many items as there is room for."""
-        while chunk := self._postponed or next(self._chunks, None):
-            items, cost = self._postponed = chunk
-            if self._count and (
-                self._count + len(items) > self._max_items or self._weight + cost > self._max_weight
-            ):
-                return
-            self._waiting.append((self._executor.submit(self._function, items), len(items), cost))
-            self._postponed = None
-            self._count += len(items)
-            self._weight += cost
 
 
 def each(function: Callable[[Item], Result]) -> Callable[[list[Item]], list[Result]]:

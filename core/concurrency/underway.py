@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 #: Items after which a quick loop reports progress.
 _ITEMS_A_NOTE = 1000
@@ -30,52 +33,19 @@ class Task(NamedTuple):
     started: float
 
 
-class TaskBoard(Protocol):
-    """A place where another process reads the task of this one."""
-
-    def write(self, task: Task | None) -> None:
-        """Replaces the task."""
-
-
+@dataclass(slots=True, eq=False)
 class Step:
-    """One step of work, as a context manager: a task of the thread that enters it.
-
-    Args:
-      underway: The tasks of the process.
-      place: Name of the file, for messages.
-      stage: What is done with it. Empty for a wait, which hides the steps around it.
+    """One step of a thread's work.
 
     Attributes:
+      place: Name of the file, for messages.
+      stage: What is done with it. Empty for a wait, which hides the steps around it.
       started: When its work began or last made progress, as in `Task`; infinite while it is paused.
     """
 
-    __slots__ = ("_thread", "_underway", "place", "stage", "started")
-
-    def __init__(self, underway: Underway, place: str, stage: str) -> None:
-        self.place = place
-        self.stage = stage
-        self.started = PAUSED
-        self._underway = underway
-        self._thread = 0
-
-    def __enter__(self) -> Step:
-        self._thread = threading.get_ident()
-        if self.stage:
-            self.started = time.monotonic()
-        underway = self._underway
-        underway.steps.setdefault(self._thread, []).append(self)
-        if underway.board is not None:
-            underway.board.write(Task(self.place, self.stage, self.started) if self.stage else None)
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        underway = self._underway
-        steps = underway.steps[self._thread]
-        steps.remove(self)  # it need not be the innermost one
-        if steps:
-            steps[-1].progress()  # its clock stood still while the one inside it ran
-            if underway.board is not None:  # otherwise the next item or step is written at once
-                underway.board.write(underway.task_of(self._thread))
+    place: str
+    stage: str
+    started: float
 
     def progress(self) -> None:
         """Restarts the clock of the step unless it is paused: one more item of its work is done."""
@@ -87,16 +57,18 @@ class Underway:
     """The tasks of a process. Reading them needs no lock.
 
     Attributes:
-      board: Where the task of a worker process is written, too; it has one thread that works. None elsewhere.
+      note: Function that gets the task of a worker process, which has one thread that works, whenever it
+        changes; None elsewhere.
       steps: Thread -> its steps, the innermost last. The lists stay: another thread may end a step.
     """
 
     def __init__(self) -> None:
-        self.board: TaskBoard | None = None
+        self.note: Callable[[Task | None], None] | None = None
         self.steps: dict[int, list[Step]] = {}
 
-    def working_on(self, place: str, stage: str) -> Step:
-        """Returns a step of this thread's work, to be entered with `with`.
+    @contextlib.contextmanager
+    def working_on(self, place: str, stage: str) -> Iterator[Step]:
+        """Makes a block a step of this thread's work.
 
         A step that takes long for a good reason calls `progress` for each item that is done.
 
@@ -104,11 +76,24 @@ class Underway:
         ...     for _ in range(3):
         ...         step.progress()
         """
-        return Step(self, place, stage)
+        thread = threading.get_ident()
+        steps = self.steps.setdefault(thread, [])
+        step = Step(place, stage, time.monotonic() if stage else PAUSED)
+        steps.append(step)
+        if self.note is not None:
+            self.note(self.task_of(thread))
+        try:
+            yield step
+        finally:
+            steps.remove(step)  # it need not be the innermost one
+            if steps:
+                steps[-1].progress()  # its clock stood still while the one inside it ran
+                if self.note is not None:  # otherwise the next item or step is noted at once
+                    self.note(self.task_of(thread))
 
-    def waiting(self) -> Step:
-        """Returns a step in which this thread waits for other threads. Its file is not stuck meanwhile."""
-        return Step(self, "", "")
+    def waiting(self) -> AbstractContextManager[Step]:
+        """Returns a block in which this thread waits for other threads. Its file is not stuck meanwhile."""
+        return self.working_on("", "")
 
     def progress(self) -> None:
         """Restarts the clock of the step that this thread is in, if it is in one."""

@@ -237,7 +237,8 @@ def serve(connection: int, board: int) -> None:
     parent = Connection(connection)
     # A function must not fail because nobody reads what it prints any more. Either stream may be closed.
     sys.stdout, sys.stderr = (stream and Forgiving(stream) for stream in (sys.stdout, sys.stderr))
-    UNDERWAY.board = Board(board)
+    shown = Board(board)
+    UNDERWAY.note = shown.write
     processes, preload, log_rules = parent.recv()
     set_worker_processes(processes)
     log_rules.apply()
@@ -249,7 +250,7 @@ def serve(connection: int, board: int) -> None:
             request = parent.recv_bytes()
         except (EOFError, OSError):
             return
-        answer = _run(functions, request, UNDERWAY.board)
+        answer = _run(functions, request, shown)
         # What the function printed: the parent may end this process at any time after the answer.
         if sys.stdout:
             sys.stdout.flush()

@@ -7,7 +7,7 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from shardwright.core import storage
@@ -15,8 +15,8 @@ from shardwright.core.concurrency.thread_pool import (
     CONNECTIONS,
     IN_FLIGHT_BYTES,
     READS_AHEAD,
-    OrderedMap,
     each,
+    ordered_map,
     reading_executor,
 )
 from shardwright.core.images.byte_ranges import read_part, read_part_head
@@ -76,7 +76,7 @@ def map_refs(
     function: Callable[[ImageRef], Result],
     refs: Sequence[ImageRef],
     max_weight: int = IN_FLIGHT_BYTES,
-) -> OrderedMap[ImageRef, Result]:
+) -> Iterator[Result]:
     """Maps references in parallel with a function that reads their images, and keeps the order.
 
     The function must not decode them: it runs in threads of this process, one for each connection.
@@ -86,7 +86,7 @@ def map_refs(
       refs: The references.
       max_weight: Number of bytes of images that may be in flight.
     """
-    return OrderedMap(
+    return ordered_map(
         each(function),
         refs,
         reading_executor(),

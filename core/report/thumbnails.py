@@ -117,15 +117,13 @@ def draw_thumbnails(
     records: Iterable[tuple[RecordAt, bytes]], schema: RecordSchema
 ) -> Iterator[tuple[RecordAt, Thumbnail]]:
     """Draws the images of records small, in parallel, and yields them in order."""
-    return iter(
-        current_converters().map(
-            partial(_draw, schema),
-            records,
-            weigh=lambda item: len(item[1]),
-            crashed=lambda item, how: (item[0], Thumbnail(problem=QuarantineReason.DECODER_CRASHED)),
-            max_items=_WAITING,
-            chunk_items=1,
-        )
+    return current_converters().map(
+        partial(_draw, schema),
+        records,
+        weigh=lambda item: len(item[1]),
+        crashed=lambda item, how: (item[0], Thumbnail(problem=QuarantineReason.DECODER_CRASHED)),
+        max_items=_WAITING,
+        chunk_items=1,
     )
 
 

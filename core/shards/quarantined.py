@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.concurrency.thread_pool import CONNECTIONS, OrderedMap, each, reading_executor
+from shardwright.core.concurrency.thread_pool import CONNECTIONS, each, ordered_map, reading_executor
 from shardwright.core.dataset_files import json_lines
 from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.shards.finish import removed_on_failure
@@ -98,7 +98,7 @@ def quarantined_lines(directory: str, ledgers: Iterable[LedgerFile]) -> Iterator
     Raises:
       EngineError: If a ledger has changed, or the storage failed.
     """
-    parts = OrderedMap(
+    parts = ordered_map(
         each(partial(_lines_of, directory)),
         (ledger for ledger in ledgers if ledger.quarantined),
         reading_executor(),

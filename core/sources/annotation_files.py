@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 from xml.parsers import expat
 
 from shardwright.core import storage
-from shardwright.core.concurrency.thread_pool import OrderedMap, each, reading_executor
+from shardwright.core.concurrency.thread_pool import each, ordered_map, reading_executor
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
@@ -135,15 +135,13 @@ def side_by_side(function: Callable[[Value], Result], items: Iterable[Value], pa
     """
     if not storage.is_remote(path):
         return map(function, items)
-    return iter(
-        OrderedMap(
-            each(function),
-            items,
-            reading_executor(),
-            weigh=lambda _: 0,
-            max_items=_READS_AHEAD,
-            chunk_items=1,
-        )
+    return ordered_map(
+        each(function),
+        items,
+        reading_executor(),
+        weigh=lambda _: 0,
+        max_items=_READS_AHEAD,
+        chunk_items=1,
     )
 
 

@@ -182,7 +182,7 @@ def check_shard(
             check = partial(_check_opened, schema, depth, sound)
             if depth >= CheckDepth.FULL:
                 return check(opened)
-            return next(iter(current_converters().map(check, [opened], weigh=lambda _: 0)))
+            return next(current_converters().map(check, [opened], weigh=lambda _: 0))
     except FileNotFoundError:
         missing = Finding(FindingCode.SHARD_MISSING, "the file is missing", task.file)
         return ShardCheck(task.file, task.split, findings=[missing])
@@ -413,13 +413,11 @@ def _check_items(
     check = partial(_check_record, reader, checker, task.path)
     if depth < CheckDepth.FULL:  # a converter runs this
         return map(check, items)
-    return iter(
-        current_converters().map(
-            check,
-            items,
-            weigh=lambda item: len(item.record.data),
-            crashed=lambda item, how: after_crash(reader.check(item.record.data), how),
-        )
+    return current_converters().map(
+        check,
+        items,
+        weigh=lambda item: len(item.record.data),
+        crashed=lambda item, how: after_crash(reader.check(item.record.data), how),
     )
 
 

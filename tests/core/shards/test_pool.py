@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from shardwright.core.concurrency.thread_pool import (
     CHUNK_ITEMS,
     ByteBudget,
-    OrderedMap,
     each,
     merge_streams,
+    ordered_map,
 )
 
 
@@ -32,12 +32,12 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 
 def _map(function, items, executor, weigh=lambda item: 1, max_items=64, max_weight=10**6):
     limits = {"max_items": max_items, "max_weight": max_weight}
-    return iter(OrderedMap(each(function), items, executor, weigh=weigh, **limits))
+    return ordered_map(each(function), items, executor, weigh=weigh, **limits)
 
 
 def _of_weights(function, weights, executor, **limits):
     """Maps the numbers of some items with these weights, in chunks."""
-    return OrderedMap(function, range(len(weights)), executor, weigh=weights.__getitem__, **limits)
+    return ordered_map(function, range(len(weights)), executor, weigh=weights.__getitem__, **limits)
 
 
 def test_results_come_in_the_order_of_the_items(executor: ThreadPoolExecutor) -> None:
