@@ -22,7 +22,7 @@ from shardwright.core.images.byte_ranges import as_image_file, bare_pixels
 from shardwright.core.images.color import to_color
 from shardwright.core.images.decode import load, load_checked, open_image, upright
 from shardwright.core.images.deep_pixels import decode_raw, displayed
-from shardwright.core.images.faults import PillowSettings
+from shardwright.core.images.faults import pillow_settings
 from shardwright.core.records.compression import records_at
 from shardwright.core.records.images import NoImage, find_image, own_image
 from shardwright.core.records.record import KnownRecords, SourceRecord, names_of_specs
@@ -177,7 +177,7 @@ def _fit(image: Image.Image, side: int) -> Image.Image:
     return colored.resize(size, resample, reducing_gap=2.0 if scale < 1 else None)
 
 
-@PillowSettings(_MAX_PIXELS)  # a caller may have set a limit that captions exceed
+@pillow_settings(_MAX_PIXELS)  # a caller may have set a limit that captions exceed
 def draw_sheet(tiles: Sequence[Tile]) -> Image.Image:
     """Draws the tiles in a grid, row by row.
 

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageCms
 from PIL.ExifTags import Base
 
-from shardwright.core.images.faults import NO_LIMIT, PillowSettings, unsupported
+from shardwright.core.images.faults import NO_LIMIT, pillow_settings, unsupported
 
 _SRGB = ImageCms.createProfile("sRGB")
 #: Largest difference (of 255) from sRGB of a profile that is treated as sRGB.
@@ -185,7 +185,7 @@ def strips(image: Image.Image, rows: int) -> Iterator[tuple[int, Image.Image]]:
         yield 0, image
         return
     for top in range(0, image.height, rows):
-        with PillowSettings(NO_LIMIT):
+        with pillow_settings(NO_LIMIT):
             strip = image.crop((0, top, image.width, min(top + rows, image.height)))
         yield top, strip
 

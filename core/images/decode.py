@@ -10,7 +10,7 @@ from PIL.Image import Transpose
 
 from shardwright.core.images import deep_pixels
 from shardwright.core.images.deep_pixels import UINT8, DeepHeader
-from shardwright.core.images.faults import PillowSettings, corrupt, unsupported
+from shardwright.core.images.faults import corrupt, pillow_settings, unsupported
 from shardwright.core.images.formats import FORMATS, PluginImage, plugin_kind
 from shardwright.core.images.formats.opened_image import (
     LoadedImage,
@@ -134,7 +134,7 @@ def open_image(
     """
     kind = check_kind(data[:HEAD_BYTES], name, skipped)
     options = OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)
-    with PillowSettings(max_pixels, kind):
+    with pillow_settings(max_pixels, kind):
         opened = FORMATS.get(kind, PluginImage).open(data, options)
         if keep_depth or all_channels or white:
             _choose_samples(opened, options)
@@ -181,7 +181,7 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
         profile = header.profile or opened.image.info.get("icc_profile")
         picture.info = {"icc_profile": profile} if profile else {}
         return LoadedImage(picture)
-    with PillowSettings(max_pixels, opened.kind):
+    with pillow_settings(max_pixels, opened.kind):
         check_memory(opened.decoder_bytes(), max_pixels, len(opened.data))
         return opened.decode(keep_damaged)
 
@@ -197,7 +197,7 @@ def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
     """
     header = opened.deep or opened.scaled
     assert header is not None
-    with PillowSettings(max_pixels, opened.kind):
+    with pillow_settings(max_pixels, opened.kind):
         check_memory(opened.decoder_bytes(), max_pixels, len(opened.data))
         samples = opened.read_samples(header)
         samples = samples.reshape(*samples.shape[:2], -1)

@@ -7,10 +7,11 @@ have set them. So they are changed while a decoder runs, and restored after it.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import warnings
-from contextlib import ContextDecorator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from PIL import Image, ImageFile, UnidentifiedImageError
@@ -57,67 +58,70 @@ def too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:
     return ImageFault(QuarantineReason.TOO_MANY_PIXELS, Stage.DECODE, message)
 
 
-class PillowSettings(ContextDecorator):
-    """A block that changes Pillow's settings while it runs; several threads may enter one at once.
+class _Process:
+    """Pillow's settings of the process while blocks change them."""
+
+    lock = threading.Lock()
+    #: The limits of the blocks that run.
+    limits: ClassVar[list[int]] = []
+    #: What the first block found: the limit, and whether truncated pictures are loaded.
+    found: ClassVar[tuple[int | None, bool]] = (None, False)
+    #: The limit that the blocks have set, and the list with their filters of warnings.
+    limit: ClassVar[int | None] = None
+    filters: ClassVar[Any] = []
+
+
+@contextlib.contextmanager
+def pillow_settings(max_pixels: int, kind: str = "") -> Iterator[None]:
+    """Changes Pillow's settings while a block runs; several threads may enter one at once.
 
     Pillow rejects pictures above the largest limit of all threads, before it allocates memory for them. So
-    callers that open a picture must also compare its size with their own limit. Every image enters a few
-    blocks; a generator would take twice the time.
+    callers that open a picture must also compare its size with their own limit.
 
     Args:
       max_pixels: Largest width x height that is accepted.
       kind: Name of a format, to turn any exception of its decoder into an `ImageFault`. Empty to pass
         exceptions on.
     """
-
-    _lock: ClassVar = threading.Lock()
-    _limits: ClassVar[list[int]] = []
-    _found: ClassVar[tuple[int | None, bool]] = (None, False)
-    _set: ClassVar[int | None] = None
-    _filters: ClassVar[list[Any]] = []
-
-    def __init__(self, max_pixels: int, kind: str = "") -> None:
-        self._max_pixels, self._kind = max_pixels, kind
-
-    def __enter__(self) -> None:
-        shared = PillowSettings
-        with shared._lock:
-            if not shared._limits:
-                shared._found = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES
-                ImageFile.LOAD_TRUNCATED_IMAGES = False
-                shared._filters = warnings.filters  # type: ignore[assignment]
-                shared._filters[:0] = _FILTERS
-            shared._limits.append(self._max_pixels)
-            shared._set = Image.MAX_IMAGE_PIXELS = max(shared._limits)
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        shared = PillowSettings
-        with shared._lock:
-            shared._limits.remove(self._max_pixels)
-            is_ours = shared._set == Image.MAX_IMAGE_PIXELS  # otherwise other code has set it since
-            if is_ours and shared._limits:
-                shared._set = Image.MAX_IMAGE_PIXELS = max(shared._limits)
-            elif not shared._limits:
-                limit, ImageFile.LOAD_TRUNCATED_IMAGES = shared._found
-                if is_ours:
-                    Image.MAX_IMAGE_PIXELS = limit
-                _remove_filters(shared._filters)
-                if warnings.filters is not shared._filters:  # another thread has replaced the list by a copy
+    with _Process.lock:
+        if not _Process.limits:
+            _Process.found = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES
+            ImageFile.LOAD_TRUNCATED_IMAGES = False
+            _Process.filters = warnings.filters
+            _Process.filters[:0] = _FILTERS
+        _Process.limits.append(max_pixels)
+        _Process.limit = Image.MAX_IMAGE_PIXELS = max(_Process.limits)
+    try:
+        yield
+    except (ImageFault, ImportError, MemoryError):
+        raise  # a missing package or missing memory says nothing about the file
+    except Exception as error:
+        if not kind:
+            raise
+        raise _fault_of(error, kind, max_pixels) from error
+    finally:
+        with _Process.lock:
+            _Process.limits.remove(max_pixels)
+            limit, truncated_too = _Process.found
+            if _Process.limit == Image.MAX_IMAGE_PIXELS:  # otherwise other code has set it since
+                Image.MAX_IMAGE_PIXELS = _Process.limit = max(_Process.limits, default=limit)
+            if not _Process.limits:
+                ImageFile.LOAD_TRUNCATED_IMAGES = truncated_too
+                _remove_filters(_Process.filters)
+                if warnings.filters is not _Process.filters:  # another thread has replaced the list by a copy
                     _remove_filters(warnings.filters)
-        # A missing package or missing memory says nothing about the file.
-        passed_on = (ImageFault, ImportError, MemoryError)
-        if self._kind and isinstance(error, Exception) and not isinstance(error, passed_on):
-            self._raise_fault(error)
 
-    def _raise_fault(self, error: Exception) -> None:
-        if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
-            pixels = _PIXELS_IN_MESSAGE.search(str(error))
-            raise too_many_pixels(pixels[1] if pixels else "its", self._max_pixels) from None
-        if isinstance(error, UnidentifiedImageError):
-            raise corrupt(f"begins like {self._kind} but its header is damaged") from None
-        text = words_of(error)
-        is_cut = isinstance(error, EOFError) or any(sign in text.lower() for sign in _SIGNS_OF_TRUNCATION)
-        raise (truncated if is_cut else corrupt)(f"{self._kind}: {text}") from error
+
+def _fault_of(error: Exception, kind: str, max_pixels: int) -> ImageFault:
+    """Returns the fault of a file whose decoder raised an exception."""
+    if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
+        pixels = _PIXELS_IN_MESSAGE.search(str(error))
+        return too_many_pixels(pixels[1] if pixels else "its", max_pixels)
+    if isinstance(error, UnidentifiedImageError):
+        return corrupt(f"begins like {kind} but its header is damaged")
+    text = words_of(error)
+    is_cut = isinstance(error, EOFError) or any(sign in text.lower() for sign in _SIGNS_OF_TRUNCATION)
+    return (truncated if is_cut else corrupt)(f"{kind}: {text}")
 
 
 def _remove_filters(filters: Any) -> None:
@@ -127,5 +131,5 @@ def _remove_filters(filters: Any) -> None:
 
 def limit_of_process() -> int | None:
     """Returns Pillow's limit outside of our blocks."""
-    with PillowSettings._lock:
-        return PillowSettings._found[0] if PillowSettings._limits else Image.MAX_IMAGE_PIXELS
+    with _Process.lock:
+        return _Process.found[0] if _Process.limits else Image.MAX_IMAGE_PIXELS

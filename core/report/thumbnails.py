@@ -18,7 +18,7 @@ from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.images.color import to_color
 from shardwright.core.images.decode import open_image
-from shardwright.core.images.faults import PillowSettings
+from shardwright.core.images.faults import pillow_settings
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.preview import SIDE, record_of, record_thumbnail, thumbnail
 from shardwright.core.records.compression import records_at
@@ -252,7 +252,7 @@ def _partial(data: bytes) -> Image.Image | None:
     kind = kind_of(data[:HEAD_BYTES])
     if kind not in _PARTIAL:
         return None
-    with PillowSettings(_MAX_SOURCE_PIXELS):
+    with pillow_settings(_MAX_SOURCE_PIXELS):
         image = Image.open(io.BytesIO(data), formats=[kind])
         if image.width * image.height > _MAX_SOURCE_PIXELS:
             return None

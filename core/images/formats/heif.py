@@ -122,7 +122,7 @@ def check_heif(data: bytes, max_pixels: int, bounds: Bounds) -> None:
 
 @contextlib.contextmanager
 def _unsupported_features() -> Iterator[None]:
-    """Tells what libheif does not support from damage, which `PillowSettings` reports."""
+    """Tells what libheif does not support from damage, which `pillow_settings` reports."""
     try:
         yield
     except (SyntaxError, RuntimeError, ValueError) as error:

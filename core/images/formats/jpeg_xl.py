@@ -15,7 +15,7 @@ from typing import Any
 from PIL import Image
 
 from shardwright.core.images.color import scaled_to_8_bits, within
-from shardwright.core.images.faults import PillowSettings, corrupt, truncated, unsupported
+from shardwright.core.images.faults import corrupt, pillow_settings, truncated, unsupported
 from shardwright.core.images.formats.containers import boxes
 from shardwright.core.images.formats.jpeg import JpegImage
 from shardwright.core.images.formats.opened_image import (
@@ -93,7 +93,7 @@ class JpegXlImage(OpenedImage):
         import imagecodecs
 
         original = bytes(imagecodecs.jpegxl_decode_jpeg(data, numthreads=1))
-        with PillowSettings(options.max_pixels, UnpackedJpeg.kind):
+        with pillow_settings(options.max_pixels, UnpackedJpeg.kind):
             return UnpackedJpeg.open(original, options)
 
     def _read_header(self, max_pixels: int) -> Image.Image:

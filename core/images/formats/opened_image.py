@@ -91,7 +91,7 @@ class OpenedImage:
 
     Raises:
       ImageFault: If it is damaged, too large, or has too many parts.
-      Exception: What Pillow raises (see `PillowSettings`).
+      Exception: What Pillow raises (see `pillow_settings`).
     """
 
     kind: str
@@ -194,7 +194,7 @@ class OpenedImage:
 
         Raises:
           ImageFault: If some are missing.
-          Exception: What the decoder raises (see `PillowSettings`).
+          Exception: What the decoder raises (see `pillow_settings`).
         """
         damage = ""
         try:

@@ -26,7 +26,7 @@ from PIL.ExifTags import Base
 
 from shardwright.core.images import deep_pixels
 from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHeader
-from shardwright.core.images.faults import PillowSettings, corrupt, truncated, unsupported
+from shardwright.core.images.faults import corrupt, pillow_settings, truncated, unsupported
 from shardwright.core.images.formats.ccitt import BadFaxData, decode_fax
 from shardwright.core.images.formats.containers import check_tags
 from shardwright.core.images.formats.jpeg import words_of_libjpeg
@@ -158,7 +158,7 @@ class TiffImage(OpenedImage):
             if options.all_channels or header.dtype != UINT8:
                 return TiffSamples(data, options, header)
         try:
-            with PillowSettings(options.max_pixels, "tiff"):
+            with pillow_settings(options.max_pixels, "tiff"):
                 opened = cls(data, options)
         except ImageFault as fault:
             if fault.reason is QuarantineReason.CORRUPT:
@@ -304,7 +304,7 @@ def _read_header(data: bytes, options: OpenOptions) -> TiffHeader:
     Raises:
       ImageFault: If it is damaged or too large, or the samples have a type that is not read.
     """
-    with PillowSettings(options.max_pixels, "tiff"):
+    with pillow_settings(options.max_pixels, "tiff"):
         check_tags(data, "tiff", options.bounds)
         file = io.BytesIO(data)
         tags = Tags(file.read(16 if data[2] == _BIG_TIFF else 8))

@@ -15,7 +15,7 @@ from PIL import Image
 
 from shardwright.core.images.decode import load
 from shardwright.core.images.encode import installed_version
-from shardwright.core.images.faults import PillowSettings
+from shardwright.core.images.faults import pillow_settings
 from shardwright.core.images.formats import heif
 from shardwright.core.images.formats.opened_image import OpenOptions
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
@@ -213,7 +213,7 @@ class Heif:
 
 
 def _fault_of_parts(data: bytes) -> tuple[str, str]:
-    with pytest.raises(ImageFault) as fault, PillowSettings(MAX_PIXELS, "heif"):
+    with pytest.raises(ImageFault) as fault, pillow_settings(MAX_PIXELS, "heif"):
         heif.HeifImage(data, OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
     return fault.value.reason, fault.value.message.removeprefix("heif: ")
 

@@ -19,7 +19,7 @@ from PIL import Image, ImageFile
 from shardwright.core.images import quality_metrics
 from shardwright.core.images.convert import convert_image
 from shardwright.core.images.decode import load, open_image
-from shardwright.core.images.faults import PillowSettings, limit_of_process
+from shardwright.core.images.faults import limit_of_process, pillow_settings
 from shardwright.core.preview import thumbnail
 from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.pipelines.convert import convert
@@ -150,11 +150,11 @@ def test_threads_share_the_settings_and_the_last_one_restores_them(odd_process: 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(load_often, range(8)))
     limits = (10**6, 10**7)
-    with PillowSettings(limits[0]):
+    with pillow_settings(limits[0]):
         assert limits[0] == Image.MAX_IMAGE_PIXELS and limit_of_process() == 10
-        with PillowSettings(limits[1]):
+        with pillow_settings(limits[1]):
             assert limits[1] == Image.MAX_IMAGE_PIXELS
-            with PillowSettings(limits[0]):
+            with pillow_settings(limits[0]):
                 assert limits[1] == Image.MAX_IMAGE_PIXELS, "none is refused that one of them takes"
         assert limits[0] == Image.MAX_IMAGE_PIXELS
 
@@ -163,11 +163,11 @@ def test_changes_by_others_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     with warnings.catch_warnings():
         before = [*warnings.filters]
-        with PillowSettings(100), warnings.catch_warnings():
+        with pillow_settings(100), warnings.catch_warnings():
             Image.MAX_IMAGE_PIXELS = 77
         assert Image.MAX_IMAGE_PIXELS == 77
         assert warnings.filters == before
-        outer = PillowSettings(100)
+        outer = pillow_settings(100)
         outer.__enter__()
         with warnings.catch_warnings():  # ends after our code, and restores what it found
             outer.__exit__(None, None, None)
