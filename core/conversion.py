@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -40,7 +40,7 @@ from shardwright.core.images.decode import no_image
 from shardwright.core.images.map_hook import load_hook, mapped_ref
 from shardwright.core.images.metadata import private_metadata
 from shardwright.core.images.read import check_sha256, expected_bytes, map_refs, read_image
-from shardwright.core.records.build import ExampleBuilder, check_labels
+from shardwright.core.records.build import build_example, check_labels
 from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.core.storage import changed, is_remote
 from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
@@ -85,11 +85,6 @@ class ShardRecipe:
     ids: Mapping[str, int]
     texts: Mapping[str, str] = field(default_factory=dict)
     keys: KeyRules = field(default_factory=KeyRules)
-
-    @cached_property
-    def examples(self) -> ExampleBuilder:
-        """Builds the records."""
-        return ExampleBuilder(self.layout, self.ids, self.texts)
 
 
 class Converted(NamedTuple):
@@ -378,7 +373,9 @@ def _build(
         private=",".join(private),
         dtype=image.dtype if recipe.settings.states_dtype else "",
     )
-    example = recipe.examples.build(ref, image, read.sha256, annotated.values)
+    example = build_example(
+        recipe.layout, recipe.ids, ref, image, read.sha256, annotated.values, recipe.texts
+    )
     return Converted(entry, example, read.size, image.decoding.seconds, on_background=image.on_background)
 
 

@@ -19,7 +19,7 @@ from shardwright.core.images.convert import ConvertedImage, convert_image
 from shardwright.core.images.decode import no_image
 from shardwright.core.images.read import check_sha256, read_image
 from shardwright.core.plan.request import checked_settings
-from shardwright.core.records.build import ExampleBuilder, check_labels, label_ids
+from shardwright.core.records.build import build_example, check_labels, label_ids
 from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes
 from shardwright.schemas.ledger import Entry
@@ -139,7 +139,6 @@ def BuildExamples(
     """
     checked = checked_settings({**_NO_INPUT, **settings, "layout": layout})
     ids = label_ids(labels, checked.record_layout.first_label)
-    builder = ExampleBuilder(checked.record_layout, ids)
 
     def build(element: ImageElement) -> Iterator[Any]:
         problem = element.fault
@@ -152,7 +151,9 @@ def BuildExamples(
                 check_labels(element.ref, checked, ids)
                 mask = read_mask(element.ref, checked)
                 annotated = annotate(element.ref, element.image, checked, ids, mask)
-                example = builder.build(element.ref, element.image, element.sha256, annotated.values)
+                example = build_example(
+                    checked.record_layout, ids, element.ref, element.image, element.sha256, annotated.values
+                )
                 if as_proto:
                     import tensorflow as tf
 

@@ -20,9 +20,6 @@ from shardwright.schemas.units import shape_text
 
 #: Names of color spaces in ImageNet.
 RGB, GRAY = b"RGB", b"Grayscale"
-#: Members of enumerations, because Python 3.11 takes as long to find one as to call a function.
-_PLAIN = Encoding.PLAIN
-_EXTRA, _CONSTANT, _LABEL = FeatureRole.EXTRA, FeatureRole.CONSTANT, FeatureRole.LABEL
 
 
 def label_ids(labels: Sequence[str], first_label: int = 0) -> dict[str, int]:
@@ -50,91 +47,74 @@ def check_labels(ref: ImageRef, settings: ConvertSettings, ids: Mapping[str, int
             )
 
 
-class ExampleBuilder:
-    """Builds the records of images. What is the same for all of them is found out once.
+def build_example(
+    layout: Layout,
+    ids: Mapping[str, int],
+    ref: ImageRef,
+    image: ConvertedImage,
+    sha256: str,
+    annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
+    texts: Mapping[str, str] | None = None,
+) -> bytes:
+    """Returns one image's record, a serialized `tf.train.Example`.
 
     Args:
       layout: The record layout.
       ids: Class name -> id.
+      ref: The image's reference.
+      image: The image as it is stored.
+      sha256: Hex digest of the source bytes.
+      annotated: Role -> values from the annotations of the image.
       texts: Class name -> readable name, for classes named by a synset id.
+
+    Raises:
+      ImageFault: If an extra column does not fit.
     """
-
-    def __init__(
-        self, layout: Layout, ids: Mapping[str, int], texts: Mapping[str, str] | None = None
-    ) -> None:
-        self._ids = ids
-        self._texts = texts or {}
-        self._format_names = layout.format_names
-        self._features = layout.features
-        self._has_source_id = FeatureRole.SOURCE_ID in layout.by_role
-
-    def build(
-        self,
-        ref: ImageRef,
-        image: ConvertedImage,
-        sha256: str,
-        annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
-    ) -> bytes:
-        """Returns one image's record, a serialized `tf.train.Example`.
-
-        Args:
-          ref: The image's reference.
-          image: The image as it is stored.
-          sha256: Hex digest of the source bytes.
-          annotated: Role -> values from the annotations of the image.
-
-        Raises:
-          ImageFault: If an extra column does not fit.
-        """
-        values, annotated = self._values_of(ref, image, sha256), annotated or {}
-        extra = decode_extra(ref.extra) if ref.extra else {}
-        features: dict[str, Feature] = {}
-        for spec in self._features:
-            role = spec.fill
-            if role is _EXTRA:
-                content: Sequence[Any] = extra.get(spec.column or spec.name, ())
-            elif role is _CONSTANT:
-                content = spec.value
-            else:
-                assert role is not None
-                content = annotated[role] if role in annotated else values.get(role, ())
-            if not content and spec.optional:
-                continue
-            if role is _EXTRA:
-                content = _extra_values(spec, content)
-            elif not content and spec.shape == spec.tensor_shape == ():  # nothing states its one value
-                content = [UNLABELLED if role is _LABEL else b""]
-            if spec.encoding is not _PLAIN:
-                content = encoded_values(spec, content, (image.height, image.width, image.channels))
-            features[spec.name] = Feature(spec.type, content)
-        return encode_example(features)
-
-    def _values_of(self, ref: ImageRef, image: ConvertedImage, sha256: str) -> dict[str, Sequence[Any]]:
-        """Returns the values that every image has, by the names of their roles."""
-        labels = ref.labels
-        names = list(map(str.encode, labels))
-        file_name = ref.file_name or ref.key
-        values: dict[str, Sequence[Any]] = {
-            "encoded": [image.encoded],
-            "format": [self._format_names.get(image.format, image.format).encode()],
-            "height": [image.height],
-            "width": [image.width],
-            "channels": [image.channels],
-            "shape": [image.height, image.width, image.channels],
-            "dtype": [image.dtype.encode()],
-            "colorspace": [GRAY if image.channels < 3 else RGB],
-            "label": [self._ids[name] for name in labels if name in self._ids],
-            "label_text": [self._texts.get(name, name).encode() for name in labels] if self._texts else names,
-            "synset": names,
-            "key": [file_name.encode()],
-            "file_basename": [file_name.rpartition("/")[2].encode()],
-            "split": [ref.split.encode()],
-            "fold": [ref.fold],
-            "source_sha256": [sha256.encode()],
-        }
-        if self._has_source_id:
-            values["source_id"] = [source_id_of(ref).encode()]
-        return values
+    labels = ref.labels
+    names = list(map(str.encode, labels))
+    file_name = ref.file_name or ref.key
+    values: dict[Any, Sequence[Any]] = {
+        "encoded": [image.encoded],
+        "format": [layout.format_names.get(image.format, image.format).encode()],
+        "height": [image.height],
+        "width": [image.width],
+        "channels": [image.channels],
+        "shape": [image.height, image.width, image.channels],
+        "dtype": [image.dtype.encode()],
+        "colorspace": [GRAY if image.channels < 3 else RGB],
+        "label": [ids[name] for name in labels if name in ids],
+        "label_text": [texts.get(name, name).encode() for name in labels] if texts else names,
+        "synset": names,
+        "key": [file_name.encode()],
+        "file_basename": [file_name.rpartition("/")[2].encode()],
+        "split": [ref.split.encode()],
+        "fold": [ref.fold],
+        "source_sha256": [sha256.encode()],
+        **(annotated or {}),
+    }
+    if FeatureRole.SOURCE_ID in layout.by_role:
+        values["source_id"] = [source_id_of(ref).encode()]
+    extra = decode_extra(ref.extra) if ref.extra else {}
+    features: dict[str, Feature] = {}
+    for spec in layout.features:
+        role = spec.fill
+        if role is FeatureRole.EXTRA:
+            content: Sequence[Any] = extra.get(spec.column or spec.name, ())
+        elif role is FeatureRole.CONSTANT:
+            content = spec.value
+        else:
+            assert role is not None
+            content = values.get(role, ())
+        if not content and spec.optional:
+            continue
+        if role is FeatureRole.EXTRA:
+            content = _extra_values(spec, content)
+        elif not content and spec.shape == spec.tensor_shape == ():  # nothing states its one value
+            content = [UNLABELLED if role is FeatureRole.LABEL else b""]
+        if spec.encoding is not Encoding.PLAIN:
+            content = encoded_values(spec, content, (image.height, image.width, image.channels))
+        features[spec.name] = Feature(spec.type, content)
+    return encode_example(features)
 
 
 def _extra_values(spec: FeatureSpec, values: Sequence[Any]) -> Sequence[Any]:

@@ -234,7 +234,7 @@ def test_a_source_that_disappears_is_unreadable(small: Path) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("where", ["convert_image", "read_image", "ExampleBuilder.build"])
+@pytest.mark.parametrize("where", ["convert_image", "read_image", "build_example"])
 def test_a_lack_of_memory_stops_the_job(
     monkeypatch: pytest.MonkeyPatch, convert_small: Convert, where: str
 ) -> None:
@@ -269,7 +269,7 @@ def test_unexpected_errors_are_one_sentence_and_a_traceback_on_demand(
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("a bug\nin two lines")
 
-    monkeypatch.setattr(shard_convert.ExampleBuilder, "build", broken)
+    monkeypatch.setattr(shard_convert, "build_example", broken)
     sentence = sentence_of(convert_small(), 3)
     assert sentence.startswith("The engine failed with ") and "--verbose" in sentence
     done = convert_small("--verbose", "--overwrite")

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwright.core.images.convert import ConvertedImage
 from shardwright.core.images.geometry import Frame, plan_geometry
-from shardwright.core.records.build import ExampleBuilder, label_ids
+from shardwright.core.records.build import build_example, label_ids
 from shardwright.schemas.columns import encode_extra
 from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.example import Feature, parse_example
@@ -81,8 +81,8 @@ def record(layout: Layout) -> bytes:
     ref = ImageRef(key="dog/größe 1.jpg", uri="x", label="dog", split="train", extra=encode_extra(extra))
     annotated = {role: value for role, value in ANNOTATED.items() if role in wanted}
     sha256 = hashlib.sha256(b"source").hexdigest()
-    examples = ExampleBuilder(layout, label_ids(("cat", "dog"), layout.first_label))
-    return examples.build(ref, image, sha256, annotated)
+    ids = label_ids(("cat", "dog"), layout.first_label)
+    return build_example(layout, ids, ref, image, sha256, annotated)
 
 
 def document() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from shardwright.core.images.annotate import Annotated
 from shardwright.core.images.boxes import TOLERANCE, normalized, place_box, turn
 from shardwright.core.images.geometry import plan_geometry
 from shardwright.core.preview import with_points
-from shardwright.core.records.build import ExampleBuilder
+from shardwright.core.records.build import build_example
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.record import RecordChecker
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
@@ -466,7 +466,7 @@ def test_any_objects_give_a_sound_record_or_fail_their_image(
         assert policy == "fail" and fault.message.startswith("object ")
         return
     layout = settings_of("detection", **wanted).record_layout
-    record = ExampleBuilder(layout, IDS).build(ImageRef("a.png", "a.png"), image, "0" * 64, result.values)
+    record = build_example(layout, IDS, ImageRef("a.png", "a.png"), image, "0" * 64, result.values)
     promised = RecordSchema(layout.features, LABELS, layout.first_label)
     checked = RecordChecker(promised, decode=True).check(record)
     assert checked.problems == ()

@@ -14,7 +14,7 @@ from PIL import Image
 
 from shardwright.core.images.convert import ConvertedImage
 from shardwright.core.images.geometry import Frame, plan_geometry
-from shardwright.core.records.build import ExampleBuilder, label_ids
+from shardwright.core.records.build import build_example, label_ids
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.core.validation.record import RecordChecker
@@ -83,8 +83,9 @@ def found_in(
         height=HEIGHT, width=WIDTH, channels=3, kept=False, animated=False,
         frame=Frame((WIDTH, HEIGHT), 1, plan_geometry(WIDTH, HEIGHT, None, "stretch")),
     )  # fmt: skip
-    examples = ExampleBuilder(layout, label_ids(LABELS, layout.first_label))
-    features: dict[str, Any] = {**parse_example(examples.build(ref, image, "0" * 64, annotated)), **change}
+    ids = label_ids(LABELS, layout.first_label)
+    record = build_example(layout, ids, ref, image, "0" * 64, annotated)
+    features: dict[str, Any] = {**parse_example(record), **change}
     data = encode_example({name: value for name, value in features.items() if value is not None})
     if layout.pixels and pixels is None:
         pixels = (HEIGHT, WIDTH, 3) if layout_text == "raw" else (None, None, 3)
