@@ -22,7 +22,7 @@ from inputs import photos
 from PIL import Image
 from results import result_of
 
-from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.decode import load_checked, open_image
 from shardwright.schemas.errors import ImageFault
 
 _MAX_PIXELS = 1 << 24
@@ -125,7 +125,7 @@ _DAMAGES: dict[str, _Damage] = {
 
 def _here(data: bytes) -> bool:
     try:
-        load(open_image(data, "x.jpg", _MAX_PIXELS), _MAX_PIXELS)
+        load_checked(open_image(data, "x.jpg", _MAX_PIXELS), _MAX_PIXELS)
     except ImageFault:
         return True
     return False

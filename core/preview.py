@@ -20,7 +20,7 @@ from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.images.byte_ranges import as_image_file, bare_pixels
 from shardwright.core.images.color import to_color
-from shardwright.core.images.decode import load, load_checked, open_image, upright
+from shardwright.core.images.decode import load_checked, open_image, upright
 from shardwright.core.images.deep_pixels import decode_raw, displayed
 from shardwright.core.images.faults import pillow_settings
 from shardwright.core.records.compression import records_at
@@ -150,7 +150,8 @@ def with_masks(image: Image.Image, masks: Sequence[bytes], bounds: Bounds = DEFA
     """
     numbers = np.zeros((image.height, image.width), np.int64)
     for place, mask in enumerate(masks):
-        whole = load(open_image(mask, "mask.png", _MAX_PIXELS, bounds), _MAX_PIXELS)
+        opened = open_image(mask, "mask.png", _MAX_PIXELS, bounds)
+        whole = load_checked(opened, _MAX_PIXELS).image
         has_ids = whole.mode in ("P", "1") or whole.mode.startswith("I")
         ids = Image.fromarray(np.asarray(whole if has_ids else whole.convert("L")).astype(np.int32))
         numbers += np.asarray(ids.resize(image.size, Image.Resampling.NEAREST), np.int64) * _INSTANCE**place

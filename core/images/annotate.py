@@ -224,7 +224,8 @@ def _semantic_values(source: _AnnotatedSource, data: bytes | None) -> dict[Featu
         return _no_mask(source.settings, FeatureRole.SEMANTIC_MASK)
     with masks.faults_of_mask(annotations.semantic_mask or source.ref.uri):
         mask = masks.read_class_ids(data, source.frame, source.settings)
-    encoded = masks.encode_mask(masks.place_class_ids(mask, source.frame))
+    padding = masks.HIGHEST[mask.mode != "L"]
+    encoded = masks.encode_mask(masks.place_mask(mask, source.frame, padding))
     return {FeatureRole.SEMANTIC_MASK: [encoded], FeatureRole.SEMANTIC_FORMAT: [b"png"]}
 
 

@@ -249,8 +249,6 @@ def _pixels_as_file(data: bytes, place: ByteRange) -> bytes:
     dtype = np.dtype(place.dtype)
     if len(data) != height * width * channels * dtype.itemsize:
         raise _corrupt(f"{len(data)} bytes are not {height} x {width} x {channels} pixels of {place.dtype}")
-    if dtype == np.uint8 and channels in (1, 3) and (channels == 1 or not place.planar):
-        return _pnm_header(height, width, channels) + data
     pixels = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype)
     if place.planar:
         pixels = np.moveaxis(pixels.reshape(channels, height, width), 0, -1)

@@ -268,10 +268,6 @@ def decode_upright(opened: OpenedImage, settings: ConvertSettings) -> tuple[Imag
     return decode.upright(loaded.image, opened.orientation), decoding
 
 
-def _plan_frame(opened: OpenedImage, settings: ConvertSettings) -> Frame:
-    return Frame(opened.image.size, opened.orientation, _plan_geometry(opened.size, settings))
-
-
 def _plan_geometry(size: tuple[int, int], settings: ConvertSettings) -> Geometry:
     """Plans the stored picture.
 
@@ -295,8 +291,8 @@ def _plan_geometry(size: tuple[int, int], settings: ConvertSettings) -> Geometry
 
 def _transform_picture(opened: OpenedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
     """Converts a picture that has 8 bits per channel when it is decoded."""
-    upright_size, frame = opened.size, _plan_frame(opened, settings)
-    geometry = frame.geometry
+    upright_size, geometry = opened.size, _plan_geometry(opened.size, settings)
+    frame = Frame(opened.image.size, opened.orientation, geometry)
     keep = _bytes_can_stay(opened, geometry, settings)
     # Kept bytes are decoded only to check them; at a scale of 1/8 the decoder still reads the whole file.
     factor = opened.reduce(8 if keep else geometry.reduction())
@@ -323,8 +319,8 @@ def _transform_samples(
     opened: OpenedImage, header: DeepHeader, settings: ConvertSettings, reserve: Reserve
 ) -> ConvertedImage:
     """Converts a picture with more than 8 bits per channel, or one whose channels are stored as they are."""
-    frame = _plan_frame(opened, settings)
-    geometry = frame.geometry
+    geometry = _plan_geometry(opened.size, settings)
+    frame = Frame(opened.image.size, opened.orientation, geometry)
     keep = _bytes_can_stay(opened, geometry, settings)
     pixel_bytes = max(header.channels, 3) * header.sample_bytes
     # A copy in another orientation or color, two planes for resampling, the result, and its encoded bytes.

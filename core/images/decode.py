@@ -20,14 +20,14 @@ from shardwright.core.images.formats.opened_image import (
 from shardwright.core.images.signatures import (
     HEAD_BYTES,
     claims_to_be_image,
+    extension_of,
     is_image_name,
     kind_of,
-    unsupported_kind_by_name,
 )
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate
-from shardwright.schemas.image_formats import SUPPORTED_KINDS, WITHOUT_SIGNATURE
+from shardwright.schemas.image_formats import KIND_OF_EXTENSION, SUPPORTED_KINDS, WITHOUT_SIGNATURE
 
 #: Bytes that a decoder may hold for each pixel that `--max_pixels` allows. A picture takes 4 per pixel. The
 #: coefficients of a progressive JPEG take 3 (with chroma subsampling) or 6 (without).
@@ -66,9 +66,7 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
       NotACandidate: If it is not an image by content or by name.
     """
     kind = kind_of(head)
-    if kind in SUPPORTED_KINDS and kind != "tiff" and kind not in skipped:
-        return kind
-    kind_by_name = unsupported_kind_by_name(name)
+    kind_by_name = KIND_OF_EXTENSION.get(extension_of(name))
     if kind == "tiff" and kind_by_name == "camera_raw":
         kind = kind_by_name  # a TIFF decoder would find only a small preview
     by_name = kind_by_name if kind_by_name in WITHOUT_SIGNATURE and head else None
@@ -80,21 +78,13 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
         return added
     if kind:
         advice = "despite its name; " if claims_to_be_image(name) else "a format that is not read; "
-        raise unsupported(
-            f"it is {_usual_name(kind)}, {advice}convert it to JPEG or PNG",
-        )
+        raise unsupported(f"it is {kind.replace('_', ' ')}, {advice}convert it to JPEG or PNG")
     if not is_image_name(name):
         raise NotACandidate
     if by_name:
-        raise unsupported(
-            f"its name says {_usual_name(by_name)}, a format that is not read; convert it to JPEG or PNG",
-        )
+        usual_name = by_name.replace("_", " ")
+        raise unsupported(f"its name says {usual_name}, a format that is not read; convert it to JPEG or PNG")
     raise no_image(head)
-
-
-def _usual_name(kind: str) -> str:
-    """Returns the usual name of an image format."""
-    return "HEIC (HEIF)" if kind == "heif" else kind.replace("_", " ")
 
 
 def no_image(data: bytes) -> ImageFault:
@@ -153,15 +143,6 @@ def _choose_samples(opened: OpenedImage, options: OpenOptions) -> None:
     if options.all_channels and opened.deep is None:
         # A palette has one channel: its numbers are not colors.
         opened.deep = DeepHeader(UINT8, len(opened.image.getbands()), opened.image.size, highest=255)
-
-
-def load(opened: OpenedImage, max_pixels: int) -> Image.Image:
-    """Decodes the pixels of the first frame, as stored.
-
-    Raises:
-      ImageFault: If the pixels cannot be decoded or some are missing.
-    """
-    return load_checked(opened, max_pixels).image
 
 
 def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = False) -> LoadedImage:

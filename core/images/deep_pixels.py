@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -205,9 +204,10 @@ def _to_srgb(colors: np.ndarray, header: DeepHeader, profile: bytes) -> np.ndarr
         space = {"L": "gray", "RGB": "rgb", "CMYK": "cmyk"}[mode]
         stored = np.ascontiguousarray(colors[..., 0] if mode == "L" else colors)
         source = _rescaled(stored, header.highest, 65535)
+        srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
         with contextlib.suppress(RuntimeError, ValueError):  # a broken profile is ignored, as in browsers
             converted = imagecodecs.cms_transform(
-                source, profile, _srgb_profile(), colorspace=space, outcolorspace="rgb", flags=_NO_TABLE
+                source, profile, srgb, colorspace=space, outcolorspace="rgb", flags=_NO_TABLE
             )
             return _rescaled(np.asarray(converted), 65535, header.highest)
     if not header.cmyk:
@@ -222,11 +222,6 @@ def _rescaled(samples: np.ndarray, highest: int, wanted: int) -> np.ndarray:
     if highest == wanted:
         return samples
     return ((samples.astype(np.uint32) * wanted + highest // 2) // highest).astype(np.uint16)
-
-
-@lru_cache(1)
-def _srgb_profile() -> bytes:
-    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 
 def luma(colors: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from shardwright.schemas.image_ref import ImageRef, printable
 #: Formats that may be lossy, and of which no folder of masks consists.
 _MAYBE_LOSSY = ("avif", "heif", "jpeg2000", "jpeg_xl")
 #: Largest id of an 8-bit and of a 16-bit mask. It marks padding, like DeepLab's "ignore" label.
-_HIGHEST = (0xFF, 0xFFFF)
+HIGHEST = (0xFF, 0xFFFF)
 #: TIFF tag BitsPerSample (TIFF 6.0, tag 258).
 _TIFF_BITS = 258
 #: Least number of coordinates in a polygon: two points have no area.
@@ -56,7 +56,7 @@ def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Imag
       ImageFault: If the file is not such a mask.
     """
     opened = _open(data, frame, settings)
-    image = decode.load(opened, settings.max_pixels)
+    image = decode.load_checked(opened, settings.max_pixels).image
     values = np.asarray(image)
     depth = opened.depth
     if opened.kind == "tiff":
@@ -72,7 +72,7 @@ def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Imag
     if values.dtype == np.uint8:
         return Image.fromarray(values)
     low, high = int(values.min()), int(values.max())
-    if low < 0 or high > _HIGHEST[1]:
+    if low < 0 or high > HIGHEST[1]:
         raise bad_annotation(f"its ids run from {low} to {high}; they must be between 0 and 65535")
     return narrow(values)
 
@@ -89,7 +89,7 @@ def read_segments(data: bytes, frame: Frame, settings: ConvertSettings) -> Image
       ImageFault: If the file is not such a mask.
     """
     opened = _open(data, frame, settings)
-    image = decode.load(opened, settings.max_pixels)
+    image = decode.load_checked(opened, settings.max_pixels).image
     if opened.depth == 16:
         raise bad_annotation("it has 16 bits per channel; segment ids need a PNG with 8 bits per channel")
     if image.mode == "L":  # if all ids are below 256, two channels are empty, and some tools omit them
@@ -153,11 +153,6 @@ def turned(mask: Image.Image, frame: Frame, upright: bool | None = None) -> Imag
     return mask if upright else decode.upright(mask, frame.orientation)
 
 
-def place_class_ids(mask: Image.Image, frame: Frame) -> Image.Image:
-    """Applies `place_mask` to class ids; padding gets the highest id that the mask's bits can hold."""
-    return place_mask(mask, frame, _HIGHEST[mask.mode != "L"])
-
-
 def narrow(values: np.ndarray) -> Image.Image:
     """Returns ids as a picture: mode L, or I if an id is above 255.
 
@@ -165,9 +160,9 @@ def narrow(values: np.ndarray) -> Image.Image:
       ImageFault: If an id does not fit into 16 bits.
     """
     high = int(values.max())
-    if high > _HIGHEST[1]:
+    if high > HIGHEST[1]:
         raise bad_annotation(f"the id {high} is above 65535 and does not fit into a mask of 16 bits")
-    return Image.fromarray(values.astype(np.uint8 if high <= _HIGHEST[0] else np.int32))
+    return Image.fromarray(values.astype(np.uint8 if high <= HIGHEST[0] else np.int32))
 
 
 def encode_mask(mask: Image.Image) -> bytes:

@@ -51,6 +51,12 @@ _MAX_DIFFERENCE = 36.0
 #: Least contrast in levels: a patch with less contrast is compared as if it had this much.
 _MIN_CONTRAST = 10.0
 
+#: The rows for the lowest 16 frequencies of an orthonormal DCT-II of 32 values.
+_COSINES = np.cos(np.pi * np.arange(_FREQUENCIES)[:, None] * (2 * np.arange(_SIDE) + 1) / (2 * _SIDE))
+_COSINES *= np.sqrt(2 / _SIDE)
+_COSINES[0] /= np.sqrt(2)
+_COSINES = _COSINES.astype(np.float32)
+
 BANDS = 6
 _BAND_BITS = 24
 #: A band with fewer bits set is the band of most smooth images. Those are also separated by mean brightness
@@ -72,8 +78,7 @@ def hash_and_patch(thumb: Image.Image) -> tuple[bytes, bytes]:
     """
     gray = resize_rows_first(thumb.convert("L"), (_SIDE, _SIDE), "bilinear", (0, 0, *thumb.size))
     small = np.asarray(gray, np.float32)
-    cosines = _cosines()
-    amplitudes = cosines @ small @ cosines.T
+    amplitudes = _COSINES @ small @ _COSINES.T
     digest = np.packbits(amplitudes.ravel()[1:] > _NOISE, bitorder="little").tobytes()
     pairs = small[0::2] + small[1::2]
     luma = ((pairs[:, 0::2] + pairs[:, 1::2] + 2) * 0.25).astype(np.uint8).tobytes()  # rounded
@@ -81,16 +86,6 @@ def hash_and_patch(thumb: Image.Image) -> tuple[bytes, bytes]:
         return digest, luma + b"\x80" * (PATCH_BYTES - LUMA_BYTES)
     chroma = thumb.resize((_CHROMA_SIDE, _CHROMA_SIDE), Image.Resampling.BOX).convert("YCbCr").tobytes()
     return digest, luma + chroma[1::3] + chroma[2::3]
-
-
-@cache
-def _cosines() -> Array:
-    """Returns the rows for the lowest 16 frequencies of an orthonormal DCT-II of 32 values."""
-    frequencies = np.arange(_FREQUENCIES)[:, None]
-    places = np.arange(_SIDE)[None, :]
-    rows = np.cos(np.pi * frequencies * (2 * places + 1) / (2 * _SIDE)) * np.sqrt(2 / _SIDE)
-    rows[0] /= np.sqrt(2)
-    return np.ascontiguousarray(rows, dtype=np.float32)
 
 
 def bits_apart(left: Array, right: Array) -> Array:

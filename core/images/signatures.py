@@ -121,15 +121,6 @@ def claims_to_be_image(name: str) -> bool:
     return extension_of(name) in EXTENSIONS
 
 
-def unsupported_kind_by_name(name: str) -> str | None:
-    """Returns the image format of a file's extension if that format is not supported.
-
-    >>> unsupported_kind_by_name("IMG_0001.DNG"), unsupported_kind_by_name("a.jpg")
-    ('camera_raw', None)
-    """
-    return KIND_OF_EXTENSION.get(extension_of(name))
-
-
 def is_image_name(name: str) -> bool:
     """Returns whether a file has the extension of any image format, supported or not."""
     extension = extension_of(name)

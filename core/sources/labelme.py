@@ -104,7 +104,7 @@ def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segm
         opened = decode.open_image(base64.b64decode(data, validate=True), "mask.png", shapes.MAX_PIXELS)
         if opened.image.width > size[0] + 1 or opened.image.height > size[1] + 1:
             raise ValueError("its mask is larger than the image")
-        mask = np.asarray(decode.load(opened, shapes.MAX_PIXELS).convert("L"))
+        mask = np.asarray(decode.load_checked(opened, shapes.MAX_PIXELS).image.convert("L"))
     except (ImageFault, binascii.Error) as error:
         raise ValueError(f"its mask cannot be read: {words_of(error)}") from None
     return shapes.mask_outline(mask, round(corners[0]), round(corners[1]), size)

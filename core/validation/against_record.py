@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shardwright.core.conversion import Converted, ReadImage, decided_entry, entry_of_problem
-from shardwright.core.images.decode import load, load_samples, open_image
+from shardwright.core.images.decode import load_checked, load_samples, open_image
 from shardwright.core.images.metadata import strip_metadata
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.encodings import plain_spec
@@ -337,7 +337,7 @@ def _pixels(data: bytes, dtype: str) -> np.ndarray | None:
         opened = open_image(data, "", _MAX_PIXELS, keep_depth=dtype == "uint16")
         if opened.deep is not None:
             return load_samples(opened, _MAX_PIXELS)
-        return np.asarray(load(opened, _MAX_PIXELS).convert("RGB"))
+        return np.asarray(load_checked(opened, _MAX_PIXELS).image.convert("RGB"))
     except ImageFault:
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.decode import load_checked, open_image
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.record_schema import Problem, RecordSchema
 from shardwright.core.validation.image import MAX_PIXELS, NOT_AN_IMAGE
@@ -271,7 +271,7 @@ def _mask_problems(
                 f"it has {width} x {height} pixels but the record says {size[0]} x {size[1]}",
             )
             return
-        image = load(opened, MAX_PIXELS)
+        image = load_checked(opened, MAX_PIXELS).image
     except NotACandidate:
         yield FindingCode.UNDECODABLE, NOT_AN_IMAGE
         return

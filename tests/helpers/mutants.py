@@ -20,7 +20,7 @@ import imagecodecs
 import numpy as np
 from PIL import Image
 
-from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.decode import load_checked, open_image
 from shardwright.schemas.errors import ImageFault, NotACandidate
 
 TIFF_COMPRESSIONS = (
@@ -95,7 +95,7 @@ def mutants(data: bytes, count: int, seed: int = 1) -> Iterator[bytes]:
 def outcome(data: bytes) -> str:
     """Returns the result for a file: a digest of its pixels, or the reason why it is refused."""
     try:
-        image = load(open_image(data, "x.jpg", _MAX_PIXELS), _MAX_PIXELS)
+        image = load_checked(open_image(data, "x.jpg", _MAX_PIXELS), _MAX_PIXELS).image
     except (ImageFault, NotACandidate) as fault:
         return str(fault.reason)
     return hashlib.sha256(image.mode.encode() + image.tobytes()).hexdigest()[:16]

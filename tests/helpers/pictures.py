@@ -15,7 +15,7 @@ import tifffile
 from PIL import Image, ImageCms
 
 from shardwright.core.images.convert import ConvertedImage, convert_image
-from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.decode import load_checked, open_image
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 
@@ -207,4 +207,4 @@ BGR = SRGB.replace(b"rXYZ", b"tmpX", 1).replace(b"bXYZ", b"rXYZ", 1).replace(b"t
 def opened(data: bytes) -> Image.Image:
     """Opens a picture as a conversion does before its first step."""
     limit = 10**6
-    return load(open_image(data, "a.png", limit), limit)
+    return load_checked(open_image(data, "a.png", limit), limit).image

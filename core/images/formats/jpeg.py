@@ -197,10 +197,6 @@ class JpegImage(OpenedImage):
         """Returns whether the compression changes pixels."""
         return True
 
-    def _read_orientation(self) -> int:
-        # `read_header` has checked the tags.
-        return self._orientation_in_exif() if self.image.info.keys() & {"exif", "xmp"} else 1
-
     def reduce(self, factor: int) -> int:
         """Requests DCT-scaled decoding."""
         width, height = self.image.size

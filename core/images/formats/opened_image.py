@@ -147,9 +147,6 @@ class OpenedImage:
                 exif = bytes.fromhex("".join(profile.split("\n")[3:]))
         if isinstance(exif, bytes):
             check_tags(exif.removeprefix(b"Exif\0\0"), "exif", self.bounds)
-        return self._orientation_in_exif()
-
-    def _orientation_in_exif(self) -> int:
         try:
             # The PNG plugin's own method would decode the picture to read the chunks after it.
             value = Image.Image.getexif(self.image).get(_ORIENTATION_TAG, 1)

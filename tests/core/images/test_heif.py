@@ -13,7 +13,7 @@ from helpers import iso_files, pictures
 from helpers.iso_files import box
 from PIL import Image
 
-from shardwright.core.images.decode import load
+from shardwright.core.images.decode import load_checked
 from shardwright.core.images.encode import installed_version
 from shardwright.core.images.faults import pillow_settings
 from shardwright.core.images.formats import heif
@@ -322,7 +322,7 @@ def test_what_libheif_reports_becomes_a_reason(
     opened = heif.HeifImage(Heif().bytes(), OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
     monkeypatch.setattr(opened.image, "load", refuse)
     with pytest.raises(ImageFault) as fault:
-        load(opened, MAX_PIXELS)
+        load_checked(opened, MAX_PIXELS)
     assert (fault.value.reason, fault.value.message) == (reason, f"heif: {words}")
     monkeypatch.setattr(plugin, "HeifImageFile", refuse)
     assert _fault_of_parts(Heif().bytes()) == (reason, words)

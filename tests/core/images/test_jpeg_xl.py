@@ -11,7 +11,7 @@ import pytest
 from helpers import iso_files, pictures
 from PIL import Image
 
-from shardwright.core.images.decode import load, open_image, upright
+from shardwright.core.images.decode import load_checked, open_image, upright
 from shardwright.core.images.formats.jpeg_xl import Header, decode_jpeg_xl, read_header
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
@@ -27,9 +27,9 @@ def test_pixels_equal_the_source(container: bool) -> None:
     for image in (RGB, GRAY, RGBA, RGBA.convert("LA")):
         opened = open_image(iso_files.jxl_of(image, usecontainer=container), "a.jxl", 1 << 22)
         assert (opened.size, opened.image.mode) == (image.size, image.mode)
-        assert np.array_equal(np.asarray(load(opened, 1 << 22)), np.asarray(image))
+        assert np.array_equal(np.asarray(load_checked(opened, 1 << 22).image), np.asarray(image))
     lossy = iso_files.jxl_of(RGB, lossless=False, level=95)
-    assert pictures.difference(load(open_image(lossy, "a.jxl", 1 << 22), 1 << 22), RGB) < 5
+    assert pictures.difference(pictures.opened(lossy), RGB) < 5
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_jpeg_inside_is_decoded_as_that_jpeg(orientation: int) -> None:
     opened = open_image(data, "a.jxl", 1 << 22)
     assert opened.data == jpeg
     assert np.array_equal(pictures.to_png(data), pictures.to_png(jpeg))
-    assert pictures.difference(upright(load(opened, 1 << 22), opened.orientation), RGB) < 12
+    assert pictures.difference(upright(load_checked(opened, 1 << 22).image, opened.orientation), RGB) < 12
 
 
 def test_colors_other_than_srgb_are_named() -> None:

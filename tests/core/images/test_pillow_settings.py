@@ -18,7 +18,7 @@ from PIL import Image, ImageFile
 
 from shardwright.core.images import quality_metrics
 from shardwright.core.images.convert import convert_image
-from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.decode import load_checked, open_image
 from shardwright.core.images.faults import limit_of_process, pillow_settings
 from shardwright.core.preview import thumbnail
 from shardwright.core.validation.image import DeclaredImage, check_image
@@ -80,7 +80,7 @@ def odd_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def everything(data: bytes) -> list[Any]:
     """Returns the results of everything that reads a picture."""
-    opened = load(open_image(data, "x", 10**7), 10**7)
+    opened = load_checked(open_image(data, "x", 10**7), 10**7).image
     return [
         convert_image(data, "x", SETTINGS).encoded,
         check_image(data, DeclaredImage(), whole=True).problems,
@@ -145,7 +145,7 @@ def test_threads_share_the_settings_and_the_last_one_restores_them(odd_process: 
     def load_often(_: int) -> None:
         gate.wait()
         for _ in range(10):
-            load(open_image(data, "x", 10**7), 10**7)
+            load_checked(open_image(data, "x", 10**7), 10**7)
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(load_often, range(8)))
