@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +19,7 @@ from shardwright.core.concurrency.thread_pool import (
 )
 from shardwright.core.images.byte_ranges import read_part, read_part_head
 from shardwright.core.images.faults import unread
+from shardwright.core.storage.local import LocalStore
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
@@ -175,21 +174,12 @@ def _unpack(data: bytes, max_bytes: int) -> bytes:
 
 
 def _read_local(ref: ImageRef, max_bytes: int) -> bytes:
-    descriptor = os.open(ref.uri, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise unread(QuarantineReason.UNREADABLE, "it is not a regular file")
-        if ref.size >= 0:
-            storage.check_unchanged(ref.uri, status, ref.size, ref.version)
-        if status.st_size > max_bytes:  # a manifest does not know the sizes of its files
-            raise _too_large(max_bytes, status.st_size)
-        data = storage.read_fully(descriptor, 0, status.st_size)
-        if len(data) < status.st_size:
-            raise storage.changed(ref.uri)
-        return data
-    finally:
-        os.close(descriptor)
+    disk, size = LocalStore(), ref.size
+    if size < 0:  # a manifest does not know the sizes of its files
+        size = disk.stat(ref.uri).size
+        if size > max_bytes:
+            raise _too_large(max_bytes, size)
+    return disk.read_range(ref.uri, 0, size, size, ref.version)
 
 
 def _too_large(max_bytes: int, size: int = -1, when: str = "") -> ImageFault:

@@ -27,7 +27,6 @@ from shardwright.core.storage.faults import brief as brief
 from shardwright.core.storage.faults import changed as changed
 from shardwright.core.storage.faults import fault as fault
 from shardwright.core.storage.faults import translated_errors as translated_errors
-from shardwright.core.storage.local import check_unchanged as check_unchanged
 from shardwright.core.storage.local import local_version as local_version
 from shardwright.core.storage.local import read_fully as read_fully
 from shardwright.core.storage.local import unfinished as unfinished
@@ -439,9 +438,9 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
       directory: The directory.
       deep: Whether to include subfolders.
     """
-    yield from UNDERWAY.passing(
-        item for page in _store(directory).pages(directory, deep) for item in page.objects
-    )
+    for page in _store(directory).pages(directory, deep):
+        UNDERWAY.progress()
+        yield from page.objects
 
 
 def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
@@ -458,7 +457,8 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
     prefix = directory.rstrip("/") + "/"
     files: list[str] = []
     folders: list[str] = []
-    for page in UNDERWAY.passing(_store(directory).pages(prefix, False)):
+    for page in _store(directory).pages(prefix, False):
+        UNDERWAY.progress()
         files += [item.path.removeprefix(prefix) for item in page.objects]
         folders += page.folders
         if len(files) >= most and page.token:

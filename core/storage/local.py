@@ -15,7 +15,6 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import IO
 
-from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.storage.faults import changed
 from shardwright.core.storage.store import ListedPage, ObjectTooLarge, Store, StoredObject
 from shardwright.schemas.errors import EngineError
@@ -38,7 +37,6 @@ class LocalStore(Store):
     def pages(self, directory: str, deep: bool) -> Iterator[ListedPage]:
         """Yields the files of each folder."""
         for folder, folders, names in os.walk(directory.rstrip("/") or directory):
-            UNDERWAY.progress()
             files = []
             for name in names:
                 path = os.path.join(folder, name)
