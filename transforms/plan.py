@@ -120,11 +120,6 @@ def ListSources(
     return listed.refs, listed[_CLASS_IDS], listed[_MATCHES], listed[_DIGESTS]
 
 
-def _weight(ref: ImageRef) -> int:
-    """Returns the weight of a reference, which grows with the length of its annotations."""
-    return 1 + (len(ref.annotations) + len(ref.extra)) // _CHARACTERS_PER_REF
-
-
 class BatchRefs(beam.DoFn):
     """Packs references for a stage boundary, where the cost per element far exceeds the cost per byte."""
 
@@ -136,7 +131,7 @@ class BatchRefs(beam.DoFn):
     def process(self, ref: ImageRef) -> Iterator[EncodedRefs]:
         """Adds a reference; yields the batch if it is full."""
         self._refs.append(ref)
-        self._weight += _weight(ref)
+        self._weight += 1 + (len(ref.annotations) + len(ref.extra)) // _CHARACTERS_PER_REF
         if self._weight >= _REFS_PER_BATCH:
             yield encode_refs(self._refs)
             self._refs, self._weight = [], 0
@@ -269,7 +264,7 @@ class SortBuffered(beam.DoFn):
         sides = () if side is None else (side,)
         for place, ref in self._placed(decode_refs(batch), *sides):
             self._sorted[place].append(ref)
-            self._weight += _weight(ref)
+            self._weight += 1 + (len(ref.annotations) + len(ref.extra)) // _CHARACTERS_PER_REF
         if self._weight >= BUFFERED_REFS:
             yield from self._flush()
 

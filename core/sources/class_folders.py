@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -100,16 +101,15 @@ def _parts(path: str, tree: FolderTree) -> Iterator[FolderPart]:
 def list_labelled(
     source: Input, settings: ConvertSettings, tree: FolderTree, part: FolderPart = WHOLE
 ) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for each file in a part of a folder, with labels from folders and metadata files."""
-    refs = list_class_folders(source, settings.folders_of_label, tree, part)
-    refs = (_placed(ref, tree, source.prefix) for ref in refs)
-    if tree.metadata:
-        yield from files_beside.add_metadata(refs, source.path, settings, tree.names_classes)
-    else:
-        yield from refs
+    """Returns a reference for each file of a part, with labels from folders and metadata files."""
+    listed = list_class_folders(source, settings.folders_of_label, tree, part)
+    refs = map(partial(_placed, tree, source.prefix), listed)
+    if not tree.metadata:
+        return refs
+    return files_beside.add_metadata(refs, source.path, settings, tree.names_classes)
 
 
-def _placed(ref: ImageRef, tree: FolderTree, prefix: str) -> ImageRef:
+def _placed(tree: FolderTree, prefix: str, ref: ImageRef) -> ImageRef:
     if is_image(ref) and tree.leaves_out(ref.key.removeprefix(prefix)):
         return ref._replace(message="").filtered(FilterReason.OUTSIDE_SPLITS)
     lacks_class = not ref.label and ref.is_candidate and not tree.classless

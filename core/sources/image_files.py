@@ -10,6 +10,7 @@ import re
 import stat
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +215,7 @@ def walk(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
         try:
             above |= {_identity(here)}
             with os.scandir(here) as entries:
-                by_name = sorted(UNDERWAY.passing(entries), key=lambda entry: entry.name)
+                by_name = sorted(UNDERWAY.passing(entries), key=attrgetter("name"))
         except OSError as error:
             raise _unlistable(here, error) from error
         inner = []

@@ -648,7 +648,7 @@ def put_yolo(folder: Path) -> None:
         (put_tar, ("archives.files", "unpack_tar"), "/a.tar.gz", "unpack); to leave it out"),
         (put_yolo, ("yolo", "parse_labels"), "/labels/train/apple.txt", "parse); to leave it out"),
         (partial(make_tree, images=2), ("class_folders", "find_tree"), "", "recognize)"),
-        (partial(make_tree, images=2), ("class_folders", "list_class_folders"), "", "list)"),
+        (partial(make_tree, images=2), ("class_folders", "walk"), "", "list)"),
     ],
     ids=["unpack", "parse", "recognize", "list"],
 )
