@@ -21,7 +21,6 @@ from typing import Any
 
 from shardwright.core.concurrency.converters import converters
 from shardwright.core.concurrency.resources import PROCESSES, usable_cpus, worker_threads
-from shardwright.core.concurrency.worker_process import can_start_processes
 from shardwright.pipelines import log
 from shardwright.pipelines.options import runner_of
 from shardwright.pipelines.process import WATCHDOG, Ending, graceful_shutdown, own_temporary_folder
@@ -104,7 +103,8 @@ def uses_processes(pool: str) -> bool:
     Args:
       pool: The value of `--pool`; empty if it is not given.
     """
-    return can_start_processes() and (pool == PROCESSES or (not pool and usable_cpus() > 1))
+    # A program that embeds Python may not know an interpreter to start.
+    return bool(sys.executable) and (pool == PROCESSES or (not pool and usable_cpus() > 1))
 
 
 def workers_of(options: Any) -> Workers:

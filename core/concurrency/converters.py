@@ -9,6 +9,7 @@ import os
 import pickle
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,6 @@ from shardwright.core.concurrency.worker_process import (
     PackedFunction,
     WorkerDied,
     WorkerProcess,
-    can_start_processes,
 )
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
@@ -139,9 +139,9 @@ class Converters:
             if not self.in_processes and not self._processes:
                 self._start_process()
         self.start()
-        results: list[Result] = self._run_in_process(
-            _packed(partial(_apply, function)), _raise_crashed, [args]
-        )
+        # The process may have been started when this one worked in another folder.
+        packed = _packed(partial(_apply_in, os.getcwd(), function))
+        results: list[Result] = self._run_in_process(packed, _raise_crashed, [args])
         return results[0]
 
     def tasks(self) -> list[Task]:
@@ -222,7 +222,8 @@ def _packed(function: Callable[[Any], Any]) -> PackedFunction:
     return PackedFunction(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), data)
 
 
-def _apply(function: Callable[..., Result], args: tuple[Any, ...]) -> Result:
+def _apply_in(folder: str, function: Callable[..., Result], args: tuple[Any, ...]) -> Result:
+    os.chdir(folder)
     return function(*args)
 
 
@@ -289,24 +290,16 @@ def call_in_process(function: Callable[..., Result], *args: Any) -> Result:
     """Runs a function in a worker process of this process, even if threads convert, and returns its result.
 
     If threads convert, one process serves all commands, because it takes half a second to start. Without
-    worker processes on this system, the function runs here.
+    an interpreter that can be started, the function runs here.
 
     Raises:
       Crashed: If the function ended the process.
       EngineError: If no process can be started, or it was killed.
     """
-    if not can_start_processes():
+    if not sys.executable:
         return function(*args)
-    if _current is not None and _current.in_processes:
-        return _current.call(function, *args)
-    # The process may have been started when this one worked in another folder.
-    result: Result = _own_converters().call(_call_in_folder, os.getcwd(), function, *args)
-    return result
-
-
-def _call_in_folder(folder: str, function: Callable[..., Result], *args: Any) -> Result:
-    os.chdir(folder)
-    return function(*args)
+    used = _current if _current is not None and _current.in_processes else _own_converters()
+    return used.call(function, *args)
 
 
 def current_tasks() -> list[Task]:

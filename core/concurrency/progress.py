@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -57,11 +57,7 @@ class Progress:
     def reset(self) -> None:
         """Resets all counters for a new run."""
         with self._lock:
-            for item in fields(self):
-                if item.name == "sentences":
-                    self.sentences = []
-                elif item.name != "_lock":
-                    setattr(self, item.name, item.default)
+            vars(self).update(vars(Progress()))
 
 
 #: The progress of this process.

@@ -219,11 +219,6 @@ def _stdout() -> int | None:
     return None
 
 
-def can_start_processes() -> bool:
-    """Returns whether this program knows its Python interpreter."""
-    return os.name == "posix" and bool(sys.executable)
-
-
 def serve(connection: int, board: int) -> None:
     """Runs the functions that the parent sends until it closes the connection or ends.
 

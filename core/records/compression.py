@@ -87,14 +87,14 @@ def decompress_into(target: IO[bytes], source: IO[bytes], compression: str) -> s
     """Unpacks a compressed shard into a file; returns why parts of it are missing, or None.
 
     All bytes before damage are unpacked. Nothing after it in the same stream can be unpacked, because each
-    byte depends on earlier ones. But a gzip file may consist of several streams. If the source allows random
-    access, unpacking continues with the next sound stream.
+    byte depends on earlier ones. But a gzip file may consist of several streams, and unpacking continues with
+    the next sound one.
     """
     faults: list[str] = []
     start = spent = 0
     while fault := _unpack_streams(target, source, WBITS[compression], start):
         faults.append(fault.message)
-        if compression != "gzip" or not hasattr(source, "seek"):
+        if compression != "gzip":
             break
         spent += fault.offset - fault.begin
         # Damage may become visible only inside the next stream. A stream that fails again is given up.

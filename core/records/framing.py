@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import struct
 from array import array
 from collections.abc import Iterator
-from functools import cache, cached_property
+from functools import cached_property
 from typing import IO, NamedTuple
 
 import google_crc32c
@@ -26,7 +25,6 @@ FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 _MASK_DELTA = 0xA282EAD8
 #: Bytes of a length, before its checksum.
 _LENGTH_BYTES = 8
-_HEADER = struct.Struct("<QI")
 _ALL_BITS = 0xFFFFFFFF
 
 
@@ -70,10 +68,8 @@ def masked(crc: int) -> int:
 
 def is_header(head: bytes) -> bool:
     """Returns whether bytes begin with the header of a frame whose checksum matches."""
-    if len(head) < HEADER_BYTES:
-        return False
-    length = head[:_LENGTH_BYTES]
-    return masked_crc32c(length) == int.from_bytes(head[_LENGTH_BYTES:HEADER_BYTES], "little")
+    length, crc = head[:_LENGTH_BYTES], head[_LENGTH_BYTES:HEADER_BYTES]
+    return len(head) >= HEADER_BYTES and masked_crc32c(length) == int.from_bytes(crc, "little")
 
 
 def data_length(header: bytes, room: int) -> int:
@@ -95,10 +91,9 @@ def data_length(header: bytes, room: int) -> int:
 
 
 def _stated_length(header: bytes, verify: bool) -> int:
-    length, crc = _HEADER.unpack(header)
-    if verify and masked_crc32c(header[:_LENGTH_BYTES]) != crc:
+    if verify and not is_header(header):
         raise FrameDamage(FindingCode.LENGTH_CRC, "the checksum of the record's length is wrong")
-    return int(length)
+    return int.from_bytes(header[:_LENGTH_BYTES], "little")
 
 
 def check_crc(crc: int, length: int, footer: bytes) -> None:
@@ -131,8 +126,8 @@ def data_of(frame: bytes, verify: bool = True) -> bytes:
 
 #: Number of bytes that are searched first for a sound record; doubled each time up to the second number.
 _FIRST_STEP, LAST_STEP = 1 << 10, 1 << 20
-#: Fewest bytes between two stored checksums.
-STRIDE = 1024
+#: Fewest bytes between two stored checksums, and the largest number of them, which take 4 bytes each.
+STRIDE, _MOST_SUMS = 1024, 1 << 22
 _READ_BYTES = 1 << 20
 #: Polynomial of CRC-32C, in the order of bits in which a CRC is stored: the highest bit is the power 0 of x.
 _POLYNOMIAL = 0x82F63B78
@@ -279,15 +274,6 @@ def _times(a: int, b: int) -> int:
     return product
 
 
-@cache
-def _zero_bytes(power: int) -> int:
-    """Returns the polynomial by which 2 to the given power of zero bytes multiply a CRC."""
-    if not power:
-        return _ZERO_BYTE
-    half = _zero_bytes(power - 1)
-    return _times(half, half)
-
-
 class RangeChecksums:
     """Reads a file once, then computes the CRC-32C of any range from two short reads.
 
@@ -296,13 +282,12 @@ class RangeChecksums:
 
     Args:
       file: A real file, opened for reading in binary mode.
-      most: Largest number of checksums to store, which take 4 bytes of memory each.
     """
 
-    def __init__(self, file: IO[bytes], most: int = 1 << 22) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._sums = array("I")
-        self._stride = max(STRIDE, -(-os.fstat(file.fileno()).st_size // most))
+        self._stride = max(STRIDE, -(-os.fstat(file.fileno()).st_size // _MOST_SUMS))
         crc = 0
         file.seek(0)
         while chunk := file.read(self._stride * max(1, _READ_BYTES // self._stride)):
@@ -314,10 +299,11 @@ class RangeChecksums:
 
     def value(self, begin: int, end: int) -> int:
         """Returns the CRC-32C of the bytes from `begin` up to, but excluding, `end`."""
-        before = self._until(begin)
-        for power in range((end - begin).bit_length()):
-            if (end - begin) >> power & 1:
-                before = _times(_zero_bytes(power), before)
+        before, zeros, left = self._until(begin), _ZERO_BYTE, end - begin
+        while left:
+            if left & 1:
+                before = _times(zeros, before)
+            zeros, left = _times(zeros, zeros), left >> 1
         return self._until(end) ^ before
 
     def _until(self, position: int) -> int:

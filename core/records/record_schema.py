@@ -31,7 +31,7 @@ class RecordSchema(NamedTuple):
       texts: Readable names of the classes, in id order, if their names are synset ids.
       split: Split of these records; empty if unknown.
       damaged_too: Whether images with missing or damaged data were written on purpose.
-      unused_ids: Ids without a class; `labels` holds numbers in their place.
+      classes: Class names in id order, without the numbers that `labels` has for unused ids.
       bounds: Limits on the parts of a stored image.
     """
 
@@ -43,14 +43,8 @@ class RecordSchema(NamedTuple):
     texts: tuple[str, ...] = ()
     split: str = ""
     damaged_too: bool = False
-    unused_ids: tuple[int, ...] = ()
+    classes: tuple[str, ...] = ()
     bounds: Bounds = DEFAULT_BOUNDS
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Class names in id order, without the numbers for unused ids."""
-        unused = set(self.unused_ids)
-        return tuple(n for i, n in enumerate(self.labels or (), self.first_label) if i not in unused)
 
     @property
     def own(self) -> bool:
@@ -94,7 +88,7 @@ def schema_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Plan
         picture_shape(settings) if settings.get("image_format") == "raw" else None,
         plan.label_texts if plan.texts else (),
         damaged_too=settings.get("damaged") == "keep",
-        unused_ids=plan.unused_ids,
+        classes=tuple(plan.classes(first_label).values()),
         bounds=_bounds_of(settings),
     )
 
