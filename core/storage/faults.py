@@ -235,7 +235,7 @@ class Contact:
 
 
 class Operation:
-    """One operation of a storage, with all its attempts. It belongs to the thread that enters it.
+    """One operation of a storage, with all its attempts.
 
     Args:
       contact: State of its storage.
@@ -255,14 +255,6 @@ class Operation:
             self._end = max(contact.end() + LAST_TRY_SECONDS, self.start + LATER_TRY_SECONDS)
         if getattr(_local, "is_brief", False):
             self._end = min(self._end, self.start + LAST_TRY_SECONDS)
-
-    def __enter__(self) -> Operation:
-        _local.operation = _operations[id(self)] = self
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        del _operations[id(self)]
-        _local.operation = None
 
     def reached(self, offset: int) -> None:
         """Records progress: the bytes up to an offset have passed. Bytes that are repeated do not count."""
@@ -284,13 +276,13 @@ class Operation:
 
 
 _local = threading.local()
+#: Thread -> its operation.
 _operations: dict[int, Operation] = {}
 
 
 def current_operation() -> Operation:
     """Returns the operation of this thread, or a new one that nobody waits for."""
-    operation: Operation | None = getattr(_local, "operation", None)
-    return operation or Operation(Contact(), "")
+    return _operations.get(threading.get_ident()) or Operation(Contact(), "")
 
 
 @contextlib.contextmanager
@@ -327,9 +319,11 @@ def retried(
     Raises:
       Exception: The explanation of the first fault, or of one that is not transient.
     """
-    with Operation(contact, path) as operation:
-        first: Fault | None = None
-        pause, count = FIRST_PAUSE, 0
+    thread, operation = threading.get_ident(), Operation(contact, path)
+    _operations[thread] = operation
+    first: Fault | None = None
+    pause, count = FIRST_PAUSE, 0
+    try:
         while True:
             try:
                 result = send()
@@ -349,3 +343,5 @@ def retried(
                 return result
             time.sleep(random.uniform(pause / 2, pause))
             pause, count = min(2 * pause, MAX_PAUSE), count + 1
+    finally:
+        del _operations[thread]
