@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import sys
 from collections.abc import Mapping
@@ -49,20 +48,12 @@ def experiment(values: Mapping[str, Any], name: str) -> str | None:
 
 
 def usable_cpus(cgroup: Path = _CGROUP) -> int:
-    """Returns the number of processors that this process may use, within a container's limit."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = _cpu_limit(cgroup)
-    return cpus if limit is None else min(cpus, limit)
-
-
-@functools.cache  # it is asked for with every shard
-def _cpu_limit(cgroup: Path) -> int | None:
-    """Returns the number of processors that the container may use; None if it has no limit.
+    """Returns the number of processors that this process may use, within a container's limit.
 
     Source: the kernel's cgroup v2 documentation (`cpu.max`) and v1 scheduler documentation
     (`cpu.cfs_quota_us`).
     """
-    limits = []
+    limits = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
     for quota_file, period_file in (("cpu.max", ""), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         try:
             words = (cgroup / quota_file).read_text().split()
@@ -73,7 +64,7 @@ def _cpu_limit(cgroup: Path) -> int | None:
             continue  # no such limit, or `max`
         if quota > 0:
             limits.append(max(1, -(-quota // period)))
-    return min(limits, default=None)
+    return min(limits)
 
 
 def return_large_blocks() -> None:
