@@ -7,7 +7,6 @@ import random
 import resource
 import struct
 import subprocess
-import time
 import zlib
 from types import SimpleNamespace
 from typing import Any
@@ -206,9 +205,7 @@ def test_a_bomb_is_refused_before_it_is_decoded() -> None:
     body = b"".join([rows.compress(bytes(3751)) for _ in range(30_000)]) + rows.flush()
     bomb = pictures.png_of_stream((30_000, 30_000), 1, 0, body)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    begin = time.thread_time()
     assert _reason(bomb, "bomb.png") == "TOO_MANY_PIXELS"
-    assert time.thread_time() - begin < 0.2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kB
 
 
