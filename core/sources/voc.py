@@ -41,17 +41,13 @@ def named_images(data: bytes) -> list[str]:
     return [name for name in dict.fromkeys(names) if name]
 
 
-def _number(text: str) -> float:
-    value = number_in(text)
-    return math.nan if value is None else value
-
-
 def _object(element: XmlElement) -> ObjectAnnotation:
     """Returns an object.
 
     Its box is kept as written, as in most tools, although VOC's own coordinates count from 1.
     """
-    xmin, ymin, xmax, ymax = (_number(element.text_of("bndbox", side)) for side in _SIDES)
+    sides = (number_in(element.text_of("bndbox", side)) for side in _SIDES)
+    xmin, ymin, xmax, ymax = (math.nan if side is None else side for side in sides)
     pose = element.text_of("pose")
     return ObjectAnnotation(
         label=class_name(element.text_of("name")),

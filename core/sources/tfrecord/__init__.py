@@ -55,10 +55,9 @@ _MAX_MISSING = 1_000_000
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    where = f"--input {printable(probe.path)}"
     folder, read, _ = files.files_of(probe.path, probe.is_file, settings)
     if not read:
-        raise UsageError(f"{where} has no TFRecord files; check the path, or name the folder.")
+        raise UsageError(f"{probe.where} has no TFRecord files; check the path, or name the folder.")
     paths = [join(folder, file.relative) for file in read]
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
@@ -66,7 +65,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     known_records = files.known_records(read[0], settings)
     names = files.check_sample(probe.path, paths, settings, known_records)
     if not (names or read[0].own) and probe.head and not files.holds_records(probe.name, probe.head):
-        raise UsageError(f"{where} is not a TFRecord file; check the path.")
+        raise UsageError(f"{probe.where} is not a TFRecord file; check the path.")
     if read[0].own:
         return f"{counted(len(read), 'shard')} of a dataset of shardwright"
     return counted(len(read), "TFRecord file") + (f" (records with {names_shown(names)})" if names else "")

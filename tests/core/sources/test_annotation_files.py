@@ -128,10 +128,6 @@ def test_all_folders_are_listed_however_many(tmp_path: Path) -> None:
     assert found.refs.keys() == {f"{name}/image_2/eagle.jpg" for name in names} and not found.reasons()
 
 
-def test_other_text_files_are_ignored() -> None:
-    assert parse_kitti(b"\xef\xbb\xbf\n").objects == ()
-
-
 SPLITS = {"train": ("eagle", "apple"), "val": ("house",)}
 
 

@@ -313,13 +313,6 @@ def test_files_in_deep_folders_and_hidden_ones_are_counted(tmp_path: Path, sourc
     assert found.reasons() == {".hidden/images_2.npy": "dotfile", "1/2/3/notes/read.me": "not_an_image"}
 
 
-def test_arrays_in_many_folders_are_found_on_request(tmp_path: Path) -> None:
-    for number in range(12):
-        (tmp_path / f"{number:02d}").mkdir()
-        np.save(tmp_path / f"{number:02d}" / "images.npy", grays(2))
-    assert len(listed(tmp_path, "classification", source="arrays", unlabelled="keep").refs) == 24
-
-
 def test_an_array_in_several_files_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for piece in range(3):

@@ -67,14 +67,6 @@ def test_parquet_gives_the_bytes_that_were_written(
         assert _bytes(refs) == images
 
 
-@pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
-def test_other_encodings_are_read(tmp_path: Path, encoding: str) -> None:
-    how = {"use_dictionary": False, "column_encoding": {"image.bytes": encoding}}
-    path = write_parquet(tmp_path / "x.parquet", table_of([*_IMAGES, None], label=[*_LABELS, "a"]), **how)
-    refs, _ = refs_of(path, tmp_path / "spool")
-    assert _bytes(refs) == [*_IMAGES, None]
-
-
 @pytest.mark.parametrize("is_file", [False, True])
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("kind", ["struct", "binary", "large_binary", "binary_view", "dictionary"])

@@ -22,12 +22,10 @@ from helpers.repository import PHOTOS
 from shardwright.core.images.read import read_image
 from shardwright.core.sources import manifest
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.source import Context, Input
-from shardwright.core.sources.spool import Spool
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.errors import UsageError
 
 ROOT = str(PHOTOS)
 
@@ -358,15 +356,6 @@ def test_wrong_columns_of_parquet_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             described(write_parquet(tmp_path / "a.parquet", **columns))
         assert message in error.value.message
-
-
-def test_a_parquet_that_changes_stops_the_job(tmp_path: Path) -> None:
-    file = write_parquet(tmp_path / "a.parquet", path=["1.jpg"], label=["a"])
-    context = Context(ConvertSettings(input=(str(file),)), Spool(str(tmp_path)))
-    (part,) = manifest.SOURCE.split(Input(str(file), "", is_file=True), context)
-    write_parquet(tmp_path / "a.parquet", path=["1.jpg", "2.jpg"], label=["a", "b"])
-    with pytest.raises(EngineError, match="changed while"):
-        list(manifest.SOURCE.list_part(part, context))
 
 
 def test_a_damaged_parquet_stops_the_job(tmp_path: Path) -> None:

@@ -369,15 +369,6 @@ _LACKS = {
 }
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("first", [*_LABEL_LAYOUTS, "tensors"])
-def test_layouts_that_need_more_than_classes_are_refused(made: Made, first: str, tmp_path: Path) -> None:
-    for layout in ("detection", "vision", "segmentation", "panoptic"):
-        message = refusal(made(first), layout=layout)
-        assert message.startswith(f"--layout {layout}: the records of {made(first)} have no {_LACKS[layout]}")
-        assert all(name in message for name in _LABEL_LAYOUTS) and message.count(". ") == 0
-
-
 def test_the_needs_of_a_custom_layout_are_named(scenes: Path, made: Made, tmp_path: Path) -> None:
     message = refusal(made("tfds"), layout=str(scenes / "objects.yaml"))
     assert "have no boxes" in message and "{" not in message
