@@ -19,7 +19,6 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.sources.spool import Spool
-from shardwright.core.validation.directory import index_files
 from shardwright.schemas import __version__, dataset
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
@@ -201,7 +200,7 @@ def missing_shards(described: Dataset, listed: Iterable[str], with_indexes: bool
     present = set(listed)
     files = [shard.file for shard in described.shards]
     if with_indexes:
-        files += index_files(described).values()
+        files += described.index_files().values()
     return [file for file in files if file not in present]
 
 

@@ -16,7 +16,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec, Layout, layout_by_name
 from shardwright.schemas.plain_text import escape_controls
-from shardwright.schemas.plan import Plan, settings_json
+from shardwright.schemas.plan import Plan, index_file, is_compressed, ledger_file, settings_json
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.splits import SplitBalance, SplitShares, by_split, compare_splits, totals_of
@@ -210,6 +210,23 @@ class Dataset:
             for split, shards in self.splits.items():
                 if number < len(shards) and shards[number].records:
                     yield split, number, len(shards), shards[number]
+
+    def index_files(self, empty: bool = False) -> dict[str, str]:
+        """Returns a mapping of shard to index; compressed shards have none.
+
+        Args:
+          empty: Whether to include shards without records, which need no index.
+        """
+        return {
+            shard.file: index_file(split, number, count)
+            for split, number, count, shard in self.placed_shards()
+            if not is_compressed(shard.file) and (shard.records or empty)
+        }
+
+    def ledger_files(self) -> dict[str, str]:
+        """Returns a mapping of shard to ledger."""
+        placed = self.placed_shards()
+        return {shard.file: ledger_file(split, number, count) for split, number, count, shard in placed}
 
     def as_json(self) -> dict[str, Any]:
         """Returns the document as it is stored; its last field is the digest of the others."""

@@ -482,7 +482,6 @@ def drift_tables(report: Mapping[str, Any]) -> list[DriftTable]:
     """
     images, classes = report["images"], report["classes"]
     relabels, distances = images["label_changes"], classes["distance"]
-    before_and_now = ("before", "now")
     findings = _unequal(report["quality"]).items()
     tables = [
         *(() if report["identical"] else (_sizes(report), _images(images))),
@@ -505,37 +504,33 @@ def drift_tables(report: Mapping[str, Any]) -> list[DriftTable]:
                 for split, far in {**distances["splits"], "all": distances["all"]}.items()
             ],
         ),
-        DriftTable(
+        _compared(
             "Classes with another share",
-            ("class", *before_and_now),
-            _rows({shift["name"]: shift for shift in classes["shifts"]}, "{:.2%}"),
+            "class",
+            {shift["name"]: shift for shift in classes["shifts"]},
+            "{:.2%}".format,
         ),
         DriftTable("New classes", ("class",), [(name,) for name in classes["new"]]),
         DriftTable("Vanished classes", ("class",), [(name,) for name in classes["vanished"]]),
-        DriftTable("Classes with another id", ("class", *before_and_now), _rows(classes["renumbered"], "{}")),
-        DriftTable(
+        _compared("Classes with another id", "class", classes["renumbered"], str),
+        _compared(
             "Images left out",
-            ("why", *before_and_now),
-            [
-                (f"{outcome}: {reason}", *_both(pair))
+            "why",
+            {
+                f"{outcome}: {reason}": pair
                 for outcome, reasons in report["left_out"].items()
                 for reason, pair in _unequal(reasons).items()
-            ],
+            },
+            int,
         ),
-        DriftTable(
+        _compared(
             "Findings per record",
-            ("finding", *before_and_now),
-            _rows(dict(sorted(findings, key=lambda item: item[1]["old"] - item[1]["new"])), "{:.4%}"),
+            "finding",
+            dict(sorted(findings, key=lambda item: item[1]["old"] - item[1]["new"])),
+            "{:.4%}".format,
         ),
-        DriftTable(
-            "Measured on all images",
-            ("mean", *before_and_now),
-            _rows(_means(report["statistics"]), "{:,.6g}"),
-        ),
-        *(
-            DriftTable(f"Other {what}", (what, *before_and_now), _rows(pairs, _made))
-            for what, pairs in report["made"].items()
-        ),
+        _compared("Measured on all images", "mean", _means(report["statistics"]), "{:,.6g}".format),
+        *(_compared(f"Other {what}", what, pairs, _made) for what, pairs in report["made"].items()),
     ]
     return [
         table._replace(rows=table.rows[:_MAX_ROWS], more=table.more + max(0, len(table.rows) - _MAX_ROWS))
@@ -612,13 +607,13 @@ def _unequal(pairs: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _rows(pairs: Mapping[str, Any], text: str | Callable[[Any], str]) -> list[tuple[object, ...]]:
-    """Returns a row for each pair: its name and both values, by a format or a function."""
-    as_text = text.format if isinstance(text, str) else text
-    return [
-        (name, *("none" if value is None else as_text(value) for value in _both(pair)))
+def _compared(title: str, what: str, pairs: Mapping[str, Any], cell: Callable[[Any], object]) -> DriftTable:
+    """Returns a table with a row for each pair: its name, and what `cell` returns for both values."""
+    rows: list[tuple[object, ...]] = [
+        (name, *("none" if value is None else cell(value) for value in _both(pair)))
         for name, pair in pairs.items()
     ]
+    return DriftTable(title, (what, "before", "now"), rows)
 
 
 def _made(value: Any) -> str:

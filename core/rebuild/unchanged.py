@@ -21,7 +21,7 @@ from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.listing import ListingDigest, add_up, list_part, split_inputs
 from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.spool import Spool
-from shardwright.core.validation.directory import compare_files, ledger_files
+from shardwright.core.validation.directory import compare_files
 from shardwright.core.versions import read_pointer
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR
@@ -123,7 +123,7 @@ def _has_sound_ledgers(task: RebuildTask, previous: PreviousState, planned: int)
     dataset, directory = previous.dataset, version_path(task.output, previous.version)
     assert dataset is not None
     ledgers = {file: digest for file, digest in dataset.files.items() if file.startswith(f"{SHARDS_DIR}/")}
-    if len(ledgers) != planned or not ledgers.keys() >= set(ledger_files(dataset).values()):
+    if len(ledgers) != planned or not ledgers.keys() >= set(dataset.ledger_files().values()):
         return False
     differences = compare_files(directory, ledgers, FindingCode.LEDGER_MISMATCH, DATASET_JSON, "rebuild")
     return not any(differences)

@@ -39,8 +39,12 @@ from shardwright.schemas.dataset import LOST_JSONL, STATEMENTS_VERSION, Dataset,
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.json_values import json_object
+<<<<<<< ours
 from shardwright.schemas.ledger import ShardResult, ledger_json
 from shardwright.schemas.plan import ledger_file
+=======
+from shardwright.schemas.ledger import ledger_json
+>>>>>>> theirs
 from shardwright.schemas.sidecars import with_sidecars
 
 _SHOWN = 3
@@ -158,7 +162,7 @@ def _salvaged_ledger(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[Sav
 def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:
     """Copies the ledgers without a shard (files without a key of their own); returns their digests."""
     digests = {}
-    own = {ledger_file(split, index, count) for split, index, count, _ in damaged.placed_shards()}
+    own = set(damaged.ledger_files().values())
     for file in storage.list_files(job.directory):
         if file.startswith(f"{files.SHARDS_DIR}/{NO_SPLIT}-") and file not in own:
             data = storage.read_bytes(storage.join(job.directory, file))

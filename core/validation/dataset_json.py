@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.shards.quarantined import LedgerFile, quarantined_lines, sorted_lines
 from shardwright.core.shards.shard_plan import Recipes, recipes_of
-from shardwright.core.validation.directory import balances, index_files, ledger_files, other_digest
+from shardwright.core.validation.directory import balances, other_digest
 from shardwright.core.validation.ledger import LedgerSummary, ledger_summary, mismatch
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas.codes import FindingCode, Outcome
@@ -269,7 +269,7 @@ def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) 
 
 def _ledgers(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[LedgerFile]:
     """Yields all ledgers, with and without a shard, as they were checked."""
-    own = ledger_files(dataset)
+    own = dataset.ledger_files()
     by_file = {own[file]: summary for file, summary in ledgers.by_shard.items()} | dict(ledgers.without_shard)
     for file, summary in by_file.items():
         if summary is not None:
@@ -292,7 +292,7 @@ def _sha256(data: bytes) -> str:
 
 def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequence[str]) -> Iterator[Finding]:
     """Yields ledgers that belong to no shard, or whose bytes changed."""
-    own = {ledger: shard for shard, ledger in ledger_files(dataset).items()}
+    own = {ledger: shard for shard, ledger in dataset.ledger_files().items()}
     for file in files:
         if not file.startswith(f"{SHARDS_DIR}/") or file in own:
             continue
@@ -313,7 +313,7 @@ def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequenc
 
 def check_listed_files(dataset: Dataset) -> Iterator[Finding]:
     """Yields published files without a digest in `dataset.json`."""
-    expected = {QUARANTINE_JSONL, *ledger_files(dataset).values(), *index_files(dataset).values()}
+    expected = {QUARANTINE_JSONL, *dataset.ledger_files().values(), *dataset.index_files().values()}
     for path in sorted(expected - dataset.files.keys()):
         yield _wrong(f"field 'files' has no sha256 of {path}")
 

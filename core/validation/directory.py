@@ -29,7 +29,6 @@ from shardwright.schemas.dataset import (
 )  # fmt: skip
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.json_values import json_object
-from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import (
     CHECK_LIST,
@@ -79,27 +78,6 @@ def _looks_like_shard(name: str, splits: tuple[str, ...]) -> bool:
     return ".tfrecord" in plain and plain.startswith(splits)
 
 
-def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
-    """Returns a mapping of shard to index; compressed shards have none.
-
-    Args:
-      dataset: Contents of `dataset.json`.
-      empty: Whether to include shards without records, which need no index.
-    """
-    return {
-        shard.file: index_file(split, index, count)
-        for split, index, count, shard in dataset.placed_shards()
-        if not is_compressed(shard.file) and (shard.records or empty)
-    }
-
-
-def ledger_files(dataset: Dataset) -> dict[str, str]:
-    """Returns a mapping of shard to ledger."""
-    return {
-        shard.file: ledger_file(split, index, count) for split, index, count, shard in dataset.placed_shards()
-    }
-
-
 def balances(ledger: Mapping[str, Any], dataset: Dataset) -> bool:
     """Returns whether the totals of a ledger agree with each other and with the number of records."""
     return ledger.get("listed") == _accounted(ledger) and ledger.get("written") == dataset.all_records
@@ -117,7 +95,7 @@ def unneeded_indexes(dataset: Dataset, files: Sequence[str], empty: bool = False
       files: Paths of all files in the directory, relative to it.
       empty: Whether shards without records may have one, too.
     """
-    own = set(index_files(dataset, empty).values())
+    own = set(dataset.index_files(empty).values())
     return [file for file in files if file.startswith(f"{INDEX_DIR}/") and file not in own]
 
 
@@ -135,7 +113,7 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
             file,
         )
     present = set(files)  # there may be tens of thousands
-    for file, index in index_files(dataset).items():
+    for file, index in dataset.index_files().items():
         if index not in present:
             yield Finding(FindingCode.INDEX_MISMATCH, f"its index {index} is missing", file)
     for index in unneeded_indexes(dataset, files, empty=True):

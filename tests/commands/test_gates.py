@@ -138,13 +138,6 @@ def test_only_data_that_was_read_is_sound(depth: CheckDepth, capsys: Capture) ->
     assert ("out: Sound" in out) == bool(known) and ("out: not verified" in out) != bool(known)
 
 
-def test_an_error_counts_even_if_nothing_was_read() -> None:
-    missing = Finding(FindingCode.SHARD_MISSING, "the file is missing", "train-00000-of-00001.tfrecord")
-    report = report_of(CheckDepth.NONE, missing)
-    assert report.sound is False and not report.passed
-    assert verdict(report.as_json()) == ("✗ Not sound", "bad")
-
-
 def test_reading_by_an_earlier_check_counts() -> None:
     earlier = report_of(CheckDepth.FULL, time="2026-11-01T00:00:00Z").as_json()
     report = with_previous_checks(report_of(CheckDepth.NONE, time="2026-11-02T00:00:00Z"), [earlier])

@@ -159,16 +159,6 @@ def test_the_page_can_be_printed(browser: Browser, page: str) -> None:
     assert opened.run("getComputedStyle(document.querySelector('nav')).display") == "none"
 
 
-def test_every_link_has_a_target_that_links_back(browser: Browser, index: str) -> None:
-    opened = OpenPage(browser, index, _DESK)
-    links = opened.run("[...document.querySelectorAll('td a')].map((a) => a.href)")
-    assert len(links) == 4  # two reports and two datasets; there is no comparison
-    opened = OpenPage(browser, next(link for link in links if link.endswith("report.html")), _PHONE)
-    assert opened.run("document.title").endswith(f"report of version {_REFUSED}")
-    assert opened.complaints == []
-    assert opened.run("document.querySelector('.eyebrow a').href") == index
-
-
 def test_screen_readers_find_the_table_on_a_phone(browser: Browser, index: str) -> None:
     for width in (_PHONE, _DESK):
         opened = OpenPage(browser, index, width)

@@ -375,14 +375,6 @@ def test_means_and_deviations_equal_those_of_all_decoded_pixels(
         assert np.allclose(document["normalize"][split]["std"], (pixels / 255).std(0), rtol=1e-5)
 
 
-def test_sizes_in_bytes_equal_those_of_the_pictures(document: Any, pictures: dict[str, list[bytes]]) -> None:
-    sizes = [len(data) for stored in pictures.values() for data in stored]
-    found = document["total"]["all"]["bytes"]
-    assert (found["sum"], found["min"], found["max"]) == (sum(sizes), min(sizes), max(sizes))
-    for name, value in found["quantiles"].items():
-        assert abs(value - (true := np.quantile(sizes, int(name[1:]) / 100))) <= true / 256 + 1
-
-
 def test_stats_pb_describes_the_features_of_the_schema(looked_at: Path) -> None:
     data = (looked_at / "stats.pb").read_bytes()
     message = statistics_pb2.DatasetFeatureStatisticsList.FromString(data)

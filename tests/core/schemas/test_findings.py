@@ -220,14 +220,6 @@ def test_a_finding_of_two_checks_counts_once_for_the_later_one() -> None:
     assert report.run.counts == {"LABEL_CONFLICT": 1}
 
 
-def test_many_findings_are_counted_and_the_first_are_stored() -> None:
-    many = [found(CODE.SPLIT_LEAKAGE, number) for number in range(MAX_STORED_PER_CODE + 50)]
-    report = after(check("full", 9, *many[-10:]), check("quality", 7, *many))
-    assert report.counts == {"SPLIT_LEAKAGE": len(many)}
-    assert len(report.findings) == MAX_STORED_PER_CODE
-    assert after(check("full", 9), check("quality", 7, *many)).counts == report.counts
-
-
 def test_another_build_and_damaged_reports_are_forgotten() -> None:
     deep = check("quality", 7, found(CODE.DARK))
     assert after(check("fast", 9, fingerprint="g"), deep).counts == {}
@@ -254,10 +246,6 @@ def test_a_comparison_with_the_source_is_kept_until_the_next_one() -> None:
     assert after(check("quality", 9), compared).counts == {"SOURCE_MISSING": 1}
     assert after(check("fast", 9, against=("photos",)), compared).counts == {"SOURCE_MISSING": 1}
     assert after(check("full", 9, against=("photos",)), compared).counts == {}
-
-
-def test_every_check_evaluates_the_expectations_again() -> None:
-    assert after(check("fast", 9), check("quality", 7, found(CODE.EXPECTATION))).counts == {}
 
 
 def test_current_gates_decide_and_only_current_findings_fail() -> None:

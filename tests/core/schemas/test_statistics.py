@@ -241,20 +241,6 @@ def all_of(*pictures: Array) -> dict[str, Any]:
     return found
 
 
-def test_each_type_is_measured_in_its_own_units() -> None:
-    rng = np.random.default_rng(3)
-    deep = [rng.integers(0, 65536, (3, 4, 3), np.uint16) for _ in range(3)]
-    eight = rng.integers(0, 256, (5, 2, 3), np.uint8)
-    found = all_of(*deep, eight)["samples"]
-    every = np.concatenate([pixels.reshape(-1, 3) for pixels in deep]).astype(float)
-    assert found["uint16"]["3"]["images"] == 3
-    assert np.allclose(found["uint16"]["3"]["mean"], every.mean(0), rtol=6e-6)
-    assert np.allclose(found["uint16"]["3"]["std"], every.std(0), rtol=6e-6)
-    assert found["uint16"]["3"]["min"] == every.min(0).tolist()
-    assert found["uint8"]["3"]["max"] == eight.max((0, 1)).tolist()
-    assert "nan" not in found["uint16"]["3"]
-
-
 def test_numbers_that_are_not_finite_are_counted_and_left_out() -> None:
     pixels = np.array([[[1.5, np.nan], [-2.5, np.nan], [np.inf, np.nan]]], np.float32)
     found = all_of(pixels)
