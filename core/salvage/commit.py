@@ -39,12 +39,7 @@ from shardwright.schemas.dataset import LOST_JSONL, STATEMENTS_VERSION, Dataset,
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.json_values import json_object
-<<<<<<< ours
 from shardwright.schemas.ledger import ShardResult, ledger_json
-from shardwright.schemas.plan import ledger_file
-=======
-from shardwright.schemas.ledger import ledger_json
->>>>>>> theirs
 from shardwright.schemas.sidecars import with_sidecars
 
 _SHOWN = 3

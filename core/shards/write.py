@@ -64,8 +64,8 @@ class ShardWork:
 
     def add(self, image: Converted, digest: str, offset: int, length: int) -> None:
         """Adds an image and the place of its record, which has no length if the image was left out."""
-        place = {"offset": offset, "length": length} if length else {}
-        self.lines.add(image.entry._replace(digest=digest, **place))
+        entry = image.entry._replace(digest=digest)
+        self.lines.add(entry._replace(offset=offset, length=length) if length else entry)
         self.copied += bool(image.frame)
         self.on_background += image.on_background
         if image.source_bytes:
