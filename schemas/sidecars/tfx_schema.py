@@ -27,8 +27,8 @@ class Symbol(str):
 
 #: The fields of a message in order; a repeated field occurs several times.
 Fields: TypeAlias = "Sequence[tuple[str, Value]]"
-#: The value of a field: a text, bytes, a number, a name, or the fields of a nested message.
-Value: TypeAlias = "str | bytes | int | float | Symbol | Fields"
+#: The value of a field: a text, a number, a name, or the fields of a nested message.
+Value: TypeAlias = "str | int | float | Symbol | Fields"
 
 
 def message(fields: Iterable[tuple[str, Value]]) -> str:
@@ -38,7 +38,7 @@ def message(fields: Iterable[tuple[str, Value]]) -> str:
 
 def _lines(fields: Iterable[tuple[str, Value]]) -> Iterator[str]:
     for name, value in fields:
-        if isinstance(value, str | bytes | int | float):
+        if isinstance(value, str | int | float):
             yield f"{name}: {_scalar(value)}"
         else:
             yield f"{name} {{"
@@ -46,20 +46,18 @@ def _lines(fields: Iterable[tuple[str, Value]]) -> Iterator[str]:
             yield "}"
 
 
-def _scalar(value: str | bytes | int | float | Symbol) -> str:
+def _scalar(value: str | int | float | Symbol) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Symbol):
         return str(value)
-    if isinstance(value, str | bytes):
-        return quoted(value)
-    return repr(value)
+    return _quoted(value) if isinstance(value, str) else repr(value)
 
 
-def quoted(value: str | bytes) -> str:
-    """Returns a text (as UTF-8) or bytes in quotes; everything except plain ASCII is escaped."""
+def _quoted(text: str) -> str:
+    """Returns a text in quotes, as UTF-8; everything except plain ASCII is escaped."""
     out = []
-    for byte in value.encode() if isinstance(value, str) else value:
+    for byte in text.encode():
         char = chr(byte)
         if char in "\"\\'":
             out.append("\\" + char)

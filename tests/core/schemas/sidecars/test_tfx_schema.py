@@ -20,7 +20,7 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import LAYOUTS, FeatureSpec
-from shardwright.schemas.sidecars.tfx_schema import Symbol, message, quoted, schema_pbtxt
+from shardwright.schemas.sidecars.tfx_schema import Symbol, message, schema_pbtxt
 
 tf = late("tensorflow")
 
@@ -243,11 +243,3 @@ def test_any_value_survives_the_text_format(text: str, number: int, share: float
     assert (feature.name, feature.type) == (text, schema_pb2.INT)
     assert (feature.int_domain.min, feature.int_domain.is_categorical) == (number, flag)
     assert read_back.float_domain[0].min == share
-
-
-@given(st.binary())
-def test_any_bytes_survive_the_text_format(value: bytes) -> None:
-    read_back = text_format.Parse(
-        f"bytes_value: {quoted(value)}", schema_pb2.TensorRepresentation.DefaultValue()
-    )
-    assert read_back.bytes_value == value
