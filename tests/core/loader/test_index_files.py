@@ -22,7 +22,6 @@ from helpers.depths import findings_at
 from helpers.described import described
 from helpers.resealing import Forgery, put
 
-from shardwright.loader import Records
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.ledger import load_index
 from shardwright.schemas.plan import index_file
@@ -139,12 +138,6 @@ def test_a_wrong_record_does_not_hide_a_wrong_index(copied: Path) -> None:
     forgery.seal()
     (copied / INDEXES[0]).write_bytes(b"0 1\n")
     assert sorted(finding.code for finding in findings_in(copied)) == ["INDEX_MISMATCH", "LABEL_TEXT"]
-
-
-def test_records_do_not_need_a_sound_index(sound_dataset: Path, copied: Path) -> None:
-    for name in INDEXES:
-        (copied / name).write_text(f"0 {10**30}\n")
-    assert Records(copied, "all").raw(0) == Records(sound_dataset, "all").raw(0)
 
 
 def test_the_index_of_a_damaged_shard_is_not_reported(copied: Path) -> None:

@@ -150,14 +150,6 @@ _WIRES = {
     "key not utf-8": _field(1, 2, _field(1, 2, _field(1, 2, b"\xff"))),
     "key a surrogate": _field(1, 2, _field(1, 2, _field(1, 2, b"\xed\xa0\x80"))),
 }  # fmt: skip
-_HOSTILE = {
-    "length beyond 64 bits": b"\x0a" + b"\xff" * 8 + b"\x7f",
-    "length beyond the features": b"\x0a\x04\x0a\xff\xff\x7f",
-    "length beyond the entry": b"\x0a\x08\x0a\x06\x0a\x01k\x12\xff\x7f",
-    "nested groups": b"\x4b" * 100_000,
-    "nested groups in the features": b"\x0a\xa0\x8d\6" + b"\x4b" * 100_000,
-    "number without end": _example_of(_field(3, 2, _field(1, 2, b"\xff" * 99))),
-}
 
 
 def _read_lazily(data: bytes) -> dict[str, Feature]:
@@ -165,8 +157,8 @@ def _read_lazily(data: bytes) -> dict[str, Feature]:
     return {name: example.feature(name) for name in example.features}
 
 
-def _agrees_with_protobuf(data: bytes) -> bool:
-    """Asserts that all parsers give the same result; returns whether the bytes can be parsed."""
+def _assert_equal_to_protobuf(data: bytes) -> None:
+    """Asserts that all parsers give the same result, or none."""
     try:
         message = tf.train.Example.FromString(data)
         expected = _plain(_of_message(message))
@@ -182,17 +174,11 @@ def _agrees_with_protobuf(data: bytes) -> bool:
         assert all(parsed.get(name) == feature for name, feature in expected.items()), data
     else:
         assert parsed == expected, data
-    return parsed is not None
 
 
 @pytest.mark.parametrize("case", _WIRES)
 def test_every_variant_of_the_wire_format_is_read_like_protobuf(case: str) -> None:
-    _agrees_with_protobuf(_WIRES[case])
-
-
-@pytest.mark.parametrize("case", _HOSTILE)
-def test_hostile_messages_are_refused(case: str) -> None:
-    assert not _agrees_with_protobuf(_HOSTILE[case])
+    _assert_equal_to_protobuf(_WIRES[case])
 
 
 def test_the_context_of_a_sequence_example_is_read() -> None:

@@ -175,12 +175,6 @@ def test_paths_that_differ_after_normalization_have_different_keys(paths: list[b
     assert len({key_from_bytes(path) for path in paths}) == len(set(map(normal, paths)))
 
 
-def test_keys_by_example() -> None:
-    assert key_from_bytes(b"cats/100%/\xff.png") == "cats/100%25/%FF.png"
-    assert key_from_bytes(b"%FF") == "%25FF"
-    assert key_from_bytes("e\u0301".encode()) == "\u00e9"
-
-
 @given(st.text(max_size=20))
 def test_printable_text_can_be_encoded(text: str) -> None:
     path = os.fsdecode(text.encode("utf-8", "surrogatepass"))
@@ -221,11 +215,6 @@ def test_references_survive_a_stage_boundary(refs: list[ImageRef]) -> None:
     decoded = list(decode_refs(encode_refs(refs)))
     assert decoded == refs
     assert all(type(ref) is ImageRef for ref in decoded)
-
-
-@given(st.lists(_LIKELY_REFS, max_size=6))
-def test_equal_references_are_packed_equally(refs: list[ImageRef]) -> None:
-    assert encode_refs(iter(refs)) == encode_refs([ImageRef(*ref) for ref in refs])
 
 
 def test_a_thousand_references_are_small() -> None:

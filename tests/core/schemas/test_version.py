@@ -211,11 +211,6 @@ def test_a_lease_is_read_as_it_was_written(lease: Lease) -> None:
     assert Lease.loads(lease.dumps().encode()) == lease
 
 
-def test_fields_of_later_versions_are_ignored() -> None:
-    document = {**json.loads(LEASE.dumps()), "zone": "europe-west1-b"}
-    assert Lease.loads(json.dumps(document).encode()) == LEASE
-
-
 @pytest.mark.parametrize(
     "data",
     [

@@ -21,7 +21,6 @@ from markdown_it import MarkdownIt
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.provenance import Creator, Provenance, parse_creators
 from shardwright.schemas.sidecars import card
@@ -103,12 +102,6 @@ def test_tasks_follow_from_the_features() -> None:
     tasks = ["object-detection", "image-segmentation"]
     found = front_matter(readme_md(of_layout("detection")))["task_categories"]
     assert [task for task in found if task in tasks] == tasks
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_has_a_card(layout: str) -> None:
-    dataset = of_layout(layout)
-    assert len(cells(readme_md(dataset), "Features of a record")) == len(dataset.features)
 
 
 def test_the_library_of_the_hub_takes_no_ledger_for_data(tmp_path: Path) -> None:
