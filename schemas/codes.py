@@ -71,10 +71,6 @@ class _Code(StrEnum):
         code._value_, code.meaning, code.groups = value, meaning, frozenset(groups)
         return code
 
-    @staticmethod
-    def _generate_next_value_(name: str, start: int, count: int, last_values: list[str]) -> str:
-        return name
-
 
 class FilterReason(_Code):
     """Reason why a listed file is not a candidate for the dataset."""
@@ -126,47 +122,64 @@ class Stage(StrEnum):
 class QuarantineReason(_Code):
     """Reason why an image was quarantined."""
 
-    EMPTY_FILE = auto(), "the file has no bytes"
-    NOT_AN_IMAGE = auto(), "the bytes are not an image"
-    UNSUPPORTED_FORMAT = auto(), "a format that is not read"
-    TRUNCATED = auto(), "the file ends too early"
-    CORRUPT = auto(), "the file is damaged"
-    TOO_MANY_PIXELS = auto(), "more pixels than --max_pixels allows"
-    TOO_LARGE = auto(), "more bytes than --max_bytes allows"
-    UNREADABLE = auto(), "the file could not be opened"
-    CHECKSUM_MISMATCH = auto(), "not the bytes that the source promises"
-    BAD_ANNOTATION = auto(), "its boxes or masks cannot be understood"
-    UNKNOWN_LABEL = auto(), "its class is not in the given list"
-    BAD_ROW = auto(), "its row in the manifest cannot be understood"
-    WRONG_CHANNELS = auto(), "it has another number of channels than --channels"
-    WRONG_DTYPE = auto(), "the layout's dtype cannot hold its samples"
-    UNSAFE_MEMBER = auto(), "a member of an archive that leads out of it"
+    EMPTY_FILE = "EMPTY_FILE", "the file has no bytes"
+    NOT_AN_IMAGE = "NOT_AN_IMAGE", "the bytes are not an image"
+    UNSUPPORTED_FORMAT = "UNSUPPORTED_FORMAT", "a format that is not read"
+    TRUNCATED = "TRUNCATED", "the file ends too early"
+    CORRUPT = "CORRUPT", "the file is damaged"
+    TOO_MANY_PIXELS = "TOO_MANY_PIXELS", "more pixels than --max_pixels allows"
+    TOO_LARGE = "TOO_LARGE", "more bytes than --max_bytes allows"
+    UNREADABLE = "UNREADABLE", "the file could not be opened"
+    CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH", "not the bytes that the source promises"
+    BAD_ANNOTATION = "BAD_ANNOTATION", "its boxes or masks cannot be understood"
+    UNKNOWN_LABEL = "UNKNOWN_LABEL", "its class is not in the given list"
+    BAD_ROW = "BAD_ROW", "its row in the manifest cannot be understood"
+    WRONG_CHANNELS = "WRONG_CHANNELS", "it has another number of channels than --channels"
+    WRONG_DTYPE = "WRONG_DTYPE", "the layout's dtype cannot hold its samples"
+    UNSAFE_MEMBER = "UNSAFE_MEMBER", "a member of an archive that leads out of it"
     # A file has more parts than a decoder can process in seconds (`schemas/bounds.py`, setting `bounds`).
-    TOO_MANY_SCANS = auto(), "a JPEG with more scans than any encoder writes"
-    TOO_MANY_SEGMENTS = auto(), "a JPEG with more segments than any program writes"
-    TOO_MANY_EXIF_SEGMENTS = auto(), "a JPEG with more Exif segments than any program writes"
-    TOO_MANY_STRAY_BYTES = auto(), "a JPEG, GIF or BMP with many unused bytes"
-    TOO_MANY_BLOCKS = auto(), "a GIF with more blocks of pixels than any program writes"
-    TOO_MANY_COMMENT_BLOCKS = auto(), "a GIF with more blocks of comments than any program writes"
-    TOO_MANY_EXTENSION_BLOCKS = auto(), "a GIF with more blocks of extensions than any program writes"
-    TOO_MANY_CHUNKS = auto(), "a PNG or WebP with more chunks than any program writes"
-    TOO_MANY_TAGS = auto(), "Exif data or a TIFF with more tags than any program writes"
-    TOO_MANY_TAG_VALUES = auto(), "Exif data or a TIFF with more tag values than any program writes"
-    TOO_MANY_STRIPS = auto(), "a TIFF with more strips or tiles than any program writes"
-    TOO_MANY_SHARED_BYTES = auto(), "a TIFF whose tags or strips share their bytes too often"
-    TOO_MANY_RUNS = auto(), "a run-length encoded BMP with too many pixels or bytes"
-    TOO_MANY_COLUMNS = auto(), "a run-length encoded BMP with too many columns"
-    TOO_MANY_COMMENTS = auto(), "a PNM with a longer header than any program writes"
-    TOO_MANY_BOXES = auto(), "a HEIF, JPEG 2000 or JPEG XL with more boxes than any program writes"
-    TOO_MANY_TILES = auto(), "a HEIF or JPEG 2000 with more tiles than any program writes"
-    TOO_MANY_CODE_BLOCKS = auto(), "a JPEG 2000 with more code blocks than any program writes"
-    TOO_MANY_PACKETS = auto(), "a JPEG 2000 with more packets than any program writes"
-    TOO_MUCH_MEMORY = auto(), "decoding takes far more memory than the pixels that --max_pixels allows"
-    DECODER_CRASHED = auto(), "the decoder crashed on it"
-    # Reserved: the clock never decides whether an image is left out
-    DECODE_TIMEOUT = auto(), "decoding took too long"
-    MAP_FAILED = auto(), "the function of --map failed on it"
-    DAMAGED_RECORD = auto(), "its record could not be saved from a damaged shard"
+    TOO_MANY_SCANS = "TOO_MANY_SCANS", "a JPEG with more scans than any encoder writes"
+    TOO_MANY_SEGMENTS = "TOO_MANY_SEGMENTS", "a JPEG with more segments than any program writes"
+    TOO_MANY_EXIF_SEGMENTS = (
+        "TOO_MANY_EXIF_SEGMENTS",
+        "a JPEG with more Exif segments than any program writes",
+    )
+    TOO_MANY_STRAY_BYTES = "TOO_MANY_STRAY_BYTES", "a JPEG, GIF or BMP with many unused bytes"
+    TOO_MANY_BLOCKS = "TOO_MANY_BLOCKS", "a GIF with more blocks of pixels than any program writes"
+    TOO_MANY_COMMENT_BLOCKS = (
+        "TOO_MANY_COMMENT_BLOCKS",
+        "a GIF with more blocks of comments than any program writes",
+    )
+    TOO_MANY_EXTENSION_BLOCKS = (
+        "TOO_MANY_EXTENSION_BLOCKS",
+        "a GIF with more blocks of extensions than any program writes",
+    )
+    TOO_MANY_CHUNKS = "TOO_MANY_CHUNKS", "a PNG or WebP with more chunks than any program writes"
+    TOO_MANY_TAGS = "TOO_MANY_TAGS", "Exif data or a TIFF with more tags than any program writes"
+    TOO_MANY_TAG_VALUES = (
+        "TOO_MANY_TAG_VALUES",
+        "Exif data or a TIFF with more tag values than any program writes",
+    )
+    TOO_MANY_STRIPS = "TOO_MANY_STRIPS", "a TIFF with more strips or tiles than any program writes"
+    TOO_MANY_SHARED_BYTES = "TOO_MANY_SHARED_BYTES", "a TIFF whose tags or strips share their bytes too often"
+    TOO_MANY_RUNS = "TOO_MANY_RUNS", "a run-length encoded BMP with too many pixels or bytes"
+    TOO_MANY_COLUMNS = "TOO_MANY_COLUMNS", "a run-length encoded BMP with too many columns"
+    TOO_MANY_COMMENTS = "TOO_MANY_COMMENTS", "a PNM with a longer header than any program writes"
+    TOO_MANY_BOXES = "TOO_MANY_BOXES", "a HEIF, JPEG 2000 or JPEG XL with more boxes than any program writes"
+    TOO_MANY_TILES = "TOO_MANY_TILES", "a HEIF or JPEG 2000 with more tiles than any program writes"
+    TOO_MANY_CODE_BLOCKS = "TOO_MANY_CODE_BLOCKS", "a JPEG 2000 with more code blocks than any program writes"
+    TOO_MANY_PACKETS = "TOO_MANY_PACKETS", "a JPEG 2000 with more packets than any program writes"
+    TOO_MUCH_MEMORY = (
+        "TOO_MUCH_MEMORY",
+        "decoding takes far more memory than the pixels that --max_pixels allows",
+    )
+    DECODER_CRASHED = "DECODER_CRASHED", "the decoder crashed on it"
+    DECODE_TIMEOUT = (
+        "DECODE_TIMEOUT",
+        "decoding took too long",
+    )  # reserved: the clock never decides whether an image is left out
+    MAP_FAILED = "MAP_FAILED", "the function of --map failed on it"
+    DAMAGED_RECORD = "DAMAGED_RECORD", "its record could not be saved from a damaged shard"
 
 
 class Severity(StrEnum):
@@ -180,75 +193,97 @@ class Severity(StrEnum):
 class FindingCode(_Code):
     """Code of a finding of a validation."""
 
-    SHARD_TRUNCATED = auto(), "a shard ends in the middle of a record", _Group.DAMAGE
-    LENGTH_CRC = auto(), "the checksum of a record's length is wrong", _Group.DAMAGE
-    DATA_CRC = auto(), "the checksum of a record's bytes is wrong", _Group.DAMAGE
-    UNPARSEABLE = auto(), "a record is not a tf.train.Example"
-    MISSING_FEATURE = auto(), "a record lacks a feature that all should have"
-    WRONG_TYPE = auto(), "a feature does not have the expected type"
-    WRONG_SHAPE = auto(), "a feature has too many or too few values"
-    NOT_UTF8 = auto(), "a text is not UTF-8"
-    NOT_FINITE = auto(), "a number is infinite or NaN"
-    WRONG_VALUE = auto(), "a value differs from the one in its layout or record"
-    UNDECODABLE = auto(), "an image cannot be decoded", _Group.DECODED
-    SIZE_MISMATCH = auto(), "an image's size differs from its record", _Group.DECODED
-    FORMAT_MISMATCH = auto(), "an image's format differs from its record", _Group.DECODED
-    LABEL_RANGE = auto(), "a class id is outside the list of classes"
-    LABEL_TEXT = auto(), "a class name does not belong to the class id"
-    BOX_RANGE = auto(), "a box reaches beyond its image"
-    BOX_ORDER = auto(), "a box ends before it begins"
-    KEYPOINT_RANGE = auto(), "a key point lies outside its image, or has an unknown visibility"
-    MASK_MISMATCH = auto(), "a mask does not fit its image or its classes", _Group.DECODED
-    OBJECTS_DROPPED = auto(), "a record does not have all objects of its source", _Group.FILES, _Group.WARNING
+    SHARD_TRUNCATED = "SHARD_TRUNCATED", "a shard ends in the middle of a record", _Group.DAMAGE
+    LENGTH_CRC = "LENGTH_CRC", "the checksum of a record's length is wrong", _Group.DAMAGE
+    DATA_CRC = "DATA_CRC", "the checksum of a record's bytes is wrong", _Group.DAMAGE
+    UNPARSEABLE = "UNPARSEABLE", "a record is not a tf.train.Example"
+    MISSING_FEATURE = "MISSING_FEATURE", "a record lacks a feature that all should have"
+    WRONG_TYPE = "WRONG_TYPE", "a feature does not have the expected type"
+    WRONG_SHAPE = "WRONG_SHAPE", "a feature has too many or too few values"
+    NOT_UTF8 = "NOT_UTF8", "a text is not UTF-8"
+    NOT_FINITE = "NOT_FINITE", "a number is infinite or NaN"
+    WRONG_VALUE = "WRONG_VALUE", "a value differs from the one in its layout or record"
+    UNDECODABLE = "UNDECODABLE", "an image cannot be decoded", _Group.DECODED
+    SIZE_MISMATCH = "SIZE_MISMATCH", "an image's size differs from its record", _Group.DECODED
+    FORMAT_MISMATCH = "FORMAT_MISMATCH", "an image's format differs from its record", _Group.DECODED
+    LABEL_RANGE = "LABEL_RANGE", "a class id is outside the list of classes"
+    LABEL_TEXT = "LABEL_TEXT", "a class name does not belong to the class id"
+    BOX_RANGE = "BOX_RANGE", "a box reaches beyond its image"
+    BOX_ORDER = "BOX_ORDER", "a box ends before it begins"
+    KEYPOINT_RANGE = "KEYPOINT_RANGE", "a key point lies outside its image, or has an unknown visibility"
+    MASK_MISMATCH = "MASK_MISMATCH", "a mask does not fit its image or its classes", _Group.DECODED
+    OBJECTS_DROPPED = (
+        "OBJECTS_DROPPED",
+        "a record does not have all objects of its source",
+        _Group.FILES,
+        _Group.WARNING,
+    )
     PRIVATE_METADATA = (
-        auto(),
+        "PRIVATE_METADATA",
         "an image file states a position, a serial number of a camera, or a name",
         _Group.DECODED,
         _Group.WARNING,
     )
-    LENGTH_MISMATCH = auto(), "lists that go together differ in length"
-    DUPLICATE_KEY = auto(), "two records have the same key", _Group.FILES
-    SPLIT_LEAKAGE = auto(), "the same or nearly the same image is in two splits", _Group.EQUAL_PICTURES
-    SHARD_MISSING = auto(), "a shard that dataset.json lists is missing", _Group.DAMAGE, _Group.DIRECTORY
-    SHARD_UNEXPECTED = auto(), "a shard is not listed in dataset.json", _Group.DIRECTORY
-    SHARD_CHECKSUM = auto(), "a shard was changed after it was written", _Group.DAMAGE
-    COUNT_MISMATCH = auto(), "counts do not add up", _Group.FILES
-    INDEX_MISMATCH = auto(), "an index does not fit its shard", _Group.FILES
-    LEDGER_MISMATCH = auto(), "a shard's ledger does not fit its shard"
-    SIDECAR_MISMATCH = auto(), "a file for other tools was changed after it was written", _Group.FILES
-    DATASET_MISMATCH = auto(), "a field of dataset.json disagrees with the rest of the dataset"
-    QUARANTINE_MISMATCH = auto(), "quarantine.jsonl differs from the ledgers"
-    REPORT_MISMATCH = auto(), "a file about the dataset was changed after it was written", _Group.WARNING
-    RECORD_ORDER = auto(), "a record is not where the plan places it"
-    NOT_COMPARED = auto(), "another version wrote it, so it could not be compared", _Group.NOTE
-    EMPTY_SPLIT = auto(), "a split has no records", _Group.DIRECTORY, _Group.WARNING
+    LENGTH_MISMATCH = "LENGTH_MISMATCH", "lists that go together differ in length"
+    DUPLICATE_KEY = "DUPLICATE_KEY", "two records have the same key", _Group.FILES
+    SPLIT_LEAKAGE = (
+        "SPLIT_LEAKAGE",
+        "the same or nearly the same image is in two splits",
+        _Group.EQUAL_PICTURES,
+    )
+    SHARD_MISSING = (
+        "SHARD_MISSING",
+        "a shard that dataset.json lists is missing",
+        _Group.DAMAGE,
+        _Group.DIRECTORY,
+    )
+    SHARD_UNEXPECTED = "SHARD_UNEXPECTED", "a shard is not listed in dataset.json", _Group.DIRECTORY
+    SHARD_CHECKSUM = "SHARD_CHECKSUM", "a shard was changed after it was written", _Group.DAMAGE
+    COUNT_MISMATCH = "COUNT_MISMATCH", "counts do not add up", _Group.FILES
+    INDEX_MISMATCH = "INDEX_MISMATCH", "an index does not fit its shard", _Group.FILES
+    LEDGER_MISMATCH = "LEDGER_MISMATCH", "a shard's ledger does not fit its shard"
+    SIDECAR_MISMATCH = (
+        "SIDECAR_MISMATCH",
+        "a file for other tools was changed after it was written",
+        _Group.FILES,
+    )
+    DATASET_MISMATCH = "DATASET_MISMATCH", "a field of dataset.json disagrees with the rest of the dataset"
+    QUARANTINE_MISMATCH = "QUARANTINE_MISMATCH", "quarantine.jsonl differs from the ledgers"
+    REPORT_MISMATCH = (
+        "REPORT_MISMATCH",
+        "a file about the dataset was changed after it was written",
+        _Group.WARNING,
+    )
+    RECORD_ORDER = "RECORD_ORDER", "a record is not where the plan places it"
+    NOT_COMPARED = "NOT_COMPARED", "another version wrote it, so it could not be compared", _Group.NOTE
+    EMPTY_SPLIT = "EMPTY_SPLIT", "a split has no records", _Group.DIRECTORY, _Group.WARNING
     SHARD_REPAIRED = (
-        auto(),
+        "SHARD_REPAIRED",
         "the shard was damaged in the previous version and was rebuilt from the source",
         _Group.FILES,
         _Group.WARNING,
     )  # only a rebuild finds it
-    LABEL_CONFLICT = auto(), "equal or similar images have different classes", _Group.EQUAL_PICTURES
+    LABEL_CONFLICT = "LABEL_CONFLICT", "equal or similar images have different classes", _Group.EQUAL_PICTURES
     # Found by a comparison with the source of the dataset.
-    SOURCE_MISSING = auto(), "the source has no image for a record", _Group.SOURCE
-    RECORD_MISSING = auto(), "the dataset has no record for an image of the source", _Group.SOURCE
-    SOURCE_CHANGED = auto(), "the source changed since the record was made", _Group.SOURCE
-    SOURCE_LABEL = auto(), "the source says another class", _Group.SOURCE
-    KEPT_BYTES = auto(), "bytes that should be the source's own are not", _Group.SOURCE
+    SOURCE_MISSING = "SOURCE_MISSING", "the source has no image for a record", _Group.SOURCE
+    RECORD_MISSING = "RECORD_MISSING", "the dataset has no record for an image of the source", _Group.SOURCE
+    SOURCE_CHANGED = "SOURCE_CHANGED", "the source changed since the record was made", _Group.SOURCE
+    SOURCE_LABEL = "SOURCE_LABEL", "the source says another class", _Group.SOURCE
+    KEPT_BYTES = "KEPT_BYTES", "bytes that should be the source's own are not", _Group.SOURCE
     # About the quality of images and classes.
-    EXACT_DUPLICATE = auto(), "two images are the same", _Group.QUALITY
-    NEAR_DUPLICATE = auto(), "two images look nearly the same", _Group.QUALITY
-    DARK = auto(), "an image is very dark", _Group.ONE_PICTURE
-    LIGHT = auto(), "an image is very light", _Group.ONE_PICTURE
-    BLURRY = auto(), "an image is blurred", _Group.ONE_PICTURE
-    LOW_INFORMATION = auto(), "an image shows almost nothing", _Group.ONE_PICTURE
-    ODD_SIZE = auto(), "an image is far larger or smaller than most", _Group.QUALITY
-    ODD_ASPECT_RATIO = auto(), "an image is very long and narrow", _Group.ONE_PICTURE
-    GRAYSCALE = auto(), "an image has no colors", _Group.ONE_PICTURE
-    CLASS_IMBALANCE = auto(), "classes are of very different sizes", _Group.QUALITY
-    TINY_CLASS = auto(), "a class has very few records", _Group.QUALITY
+    EXACT_DUPLICATE = "EXACT_DUPLICATE", "two images are the same", _Group.QUALITY
+    NEAR_DUPLICATE = "NEAR_DUPLICATE", "two images look nearly the same", _Group.QUALITY
+    DARK = "DARK", "an image is very dark", _Group.ONE_PICTURE
+    LIGHT = "LIGHT", "an image is very light", _Group.ONE_PICTURE
+    BLURRY = "BLURRY", "an image is blurred", _Group.ONE_PICTURE
+    LOW_INFORMATION = "LOW_INFORMATION", "an image shows almost nothing", _Group.ONE_PICTURE
+    ODD_SIZE = "ODD_SIZE", "an image is far larger or smaller than most", _Group.QUALITY
+    ODD_ASPECT_RATIO = "ODD_ASPECT_RATIO", "an image is very long and narrow", _Group.ONE_PICTURE
+    GRAYSCALE = "GRAYSCALE", "an image has no colors", _Group.ONE_PICTURE
+    CLASS_IMBALANCE = "CLASS_IMBALANCE", "classes are of very different sizes", _Group.QUALITY
+    TINY_CLASS = "TINY_CLASS", "a class has very few records", _Group.QUALITY
     # Found by a gate.
-    EXPECTATION = auto(), "one of your expectations is not met", _Group.DIRECTORY
+    EXPECTATION = "EXPECTATION", "one of your expectations is not met", _Group.DIRECTORY
 
 
 def _codes_of(*groups: _Group) -> frozenset[FindingCode]:
