@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.packing import by_key, list_refs
 from helpers.storage.buckets import Bucket
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -90,3 +92,33 @@ def test_each_class_folder_is_a_part(
     source = source_by_name("file_names" if given else "class_folders")
     found = [part.detail[1] for part in source.split(Input(place, ""), context)]
     assert found == [FolderPart(*part) if isinstance(part, tuple) else FolderPart(part) for part in parts]
+
+
+#: Paths -> a part of the refusal; empty if the paths have one meaning.
+TREES = {
+    "splits": (("Train/cat/1.jpg", "Train/x.jpg", "val/dog/2.jpg", "docs/a/LICENSE", "docs/b.txt"), ""),
+    "classes": (("cat/1.jpg", "dog/a/2.jpg", "test/x.txt"), ""),
+    "mixed": (("train/cat/1.jpg", "unlabelled/a/2.jpg"), "and unlabelled, which holds images too, is not"),
+    "flat": (("train/1.jpg", "test/2.jpg"), "the images lie directly in train and test"),
+    "shards": (("00000/1.jpg", "00001/2.jpg", "more/x.txt"), "named like shards"),
+}
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_folders_mean_the_same_as_on_a_disk(bucket: Bucket, tmp_path: Path, tree: str) -> None:
+    paths, says = TREES[tree]
+    for path in paths:
+        (tmp_path / "in" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / path).write_bytes(b"\xff\xd8\xff\xe0" if path.endswith(".jpg") else b"text")
+    bucket.put_tree(tmp_path / "in", "in/")
+    for folders in ("auto", "splits", "classes", "ignore"):
+        found: list[Any] = []
+        for place in (str(tmp_path / "in"), f"{bucket.url}/in"):
+            try:
+                refs = by_key(list_refs(place, "class_folders", folders=folders))
+                found.append({key: (ref.split, ref.label, ref.reason) for key, ref in refs.items()})
+            except UsageError as error:
+                found.append(error.message.replace(place, "IN"))
+        assert found[0] == found[1]
+        if folders == "auto":
+            assert says in found[0] if says else isinstance(found[0], dict)

@@ -71,6 +71,26 @@ def gone_from(ending: str, retries: Retries) -> Callable[[Request], Fault | None
     return rule
 
 
+@pytest.mark.slow
+def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
+    source: Bucket, proxy: Proxy, retries: Retries
+) -> None:
+    settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
+    first = rebuild(**settings)
+    source.put(NEW, picture(99))
+    rule = gone_from("dataset.json", retries)
+    with proxy.watch(rule), pytest.raises(EngineError, match="answers with 503"):
+        rebuild(**settings)
+    retries.as_usual()
+    assert _pointer(source)["version"] == first.version
+    # The lease was not returned; its holder is this very process, but an earlier run in it.
+    source.delete(f"out/{LEASE_JSON}")
+    second = rebuild(**settings)
+    assert second.outcome["work"]["converted"] == 0
+    versions = [record.version for record in list_versions(f"{source.url}/out")]
+    assert versions == [first.version, second.version]
+
+
 def test_a_lost_storage_is_reported(source: Bucket, proxy: Proxy, tmp_path: Path, retries: Retries) -> None:
     job, posted = tmp_path / "job.yaml", tmp_path / "told.json"
     job.write_text(

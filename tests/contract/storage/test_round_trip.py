@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from helpers.embedded import read, refs_of
 from helpers.hostile import check_books, document, identity, picture, run
 from helpers.packing import tree_members
 from helpers.sketched_drawings import drawing
@@ -124,6 +125,14 @@ def test_a_report_a_comparison_and_a_salvage_stay_in_the_bucket(
     assert json.loads(bucket.get("saved/lost.jsonl"))["shard"] == shard
     assert not validate(f"{bucket.url}/saved").findings
     assert not [name for name in bucket.names() if name.endswith(".tmp")]
+
+
+def test_a_pattern_in_a_bucket_selects_files(converted: Bucket, on_disk: Path, tmp_path: Path) -> None:
+    found = []
+    for place in (str(on_disk), f"{converted.url}/out"):
+        refs, ids = refs_of(f"{place}/train-*", tmp_path / "spool")
+        found.append(([(ref.key, ref.label, ref.split, read(ref)) for ref in refs], ids))
+    assert found[0] == found[1] and {split for _, _, split, _ in found[0][0]} == {"train"}
 
 
 def test_plan_reads_a_bucket(shared: Bucket, converted: Bucket, tree: Path, proxy: Proxy) -> None:

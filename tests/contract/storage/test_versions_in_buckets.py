@@ -14,16 +14,24 @@ from helpers.versioned import (
     V2,
     V3,
     V4,
+    add_version,
+    latest_of,
     make_versions,
     point_to,
+    refusal,
+    state_of,
 )
 
-from shardwright.core.versions import located
+from shardwright.core import storage
+from shardwright.core.versions import list_versions, located, remove_version, version_names
 from shardwright.loader import Records, pin, selection
 from shardwright.pipelines.diff import diff
 from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.plan import plan
-from shardwright.schemas.errors import UsageError
+from shardwright.pipelines.publish_version import publish
+from shardwright.pipelines.rollback import rollback
+from shardwright.pipelines.versions import versions
+from shardwright.schemas.errors import DataRefused, UsageError
 
 
 @pytest.fixture
@@ -48,6 +56,34 @@ def test_versions_can_be_read(out: str, small_local: Path) -> None:
         located(f"{out}@{V4}")
     make_versions(odd := f"{out}/[a]?*", small_local)  # which looks like a pattern
     assert located(odd) == f"{odd}/versions/{V3}" and located(f"{odd}.tfrecord") == f"{odd}.tfrecord"
+
+
+@pytest.mark.slow
+def test_rollback_and_publish_work(out: str, small_local: Path) -> None:
+    assert rollback(out) == (out, V2, V3, True, "")
+    assert latest_of(out)["version"] == V2 and state_of(out, V3) == "withdrawn"
+    add_version(out, small_local, V4, "refused", refusals=[refusal("drift", "max_count_drop")])
+    with pytest.raises(DataRefused, match=f"shardwright publish {out}@{V4} --accept max_count_drop"):
+        publish(f"{out}@{V4}")
+    done = publish(f"{out}@{V4}", accept="drift", reason="looked at")
+    assert done[:4] == (out, V4, V2, ("drift",)) and done.warning == ""
+    assert done.acceptance is not None and done.acceptance.reason == "looked at"
+    assert latest_of(out)["version"] == V4 and state_of(out, V4) == "published"
+    assert V4.encode() in storage.read_bytes(f"{out}/index.html")
+
+
+@pytest.mark.slow
+def test_versions_can_be_pinned_and_removed(out: str) -> None:
+    assert [record.pinned for record in versions(out, pin=V1).versions] == [False, False, True]
+    assert not remove_version(out, V1) and not remove_version(out, V3)
+    assert remove_version(out, V2)
+    assert version_names(out) == [V1, V3]
+    versions(out, unpin=V1)
+    assert remove_version(out, V1) and remove_version(out, V1)
+    assert [record.version for record in list_versions(out)] == [V3]
+    assert all(
+        file.startswith((f"versions/{V3}/", "latest.json", "index.html")) for file in storage.list_files(out)
+    )
 
 
 def test_versions_need_few_requests(bucket: Bucket, proxy: Proxy, small_local: Path, shared: Bucket) -> None:

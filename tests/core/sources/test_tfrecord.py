@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import shutil
@@ -16,6 +17,7 @@ from helpers.repository import PHOTOS, copy_photos
 from helpers.tfrecords import (
     JPEGS,
     PNG,
+    SUFFIX,
     example,
     object_record,
     offsets_of,
@@ -212,16 +214,44 @@ class TestDamage:
         kept = [JPEGS.index(read_image(ref, 1 << 30)) for ref in refs if ref.is_candidate]
         return kept, [(ref.key, ref.reason, ref.message) for ref in refs if not ref.is_candidate]
 
-    def test_a_flipped_bit_and_a_truncation_lose_one_record_each(self, file: Path, tmp_path: Path) -> None:
+    def test_a_flipped_bit_loses_one_record(self, file: Path, tmp_path: Path) -> None:
         data = bytearray(file.read_bytes())
         offsets = offsets_of(bytes(data))
         data[offsets[2] + 500] ^= 4
+        file.write_bytes(data)
+        kept, ((key, reason, message),) = self._listed(file, tmp_path)
+        assert kept == [0, 1, 3, 4, 5]
+        assert (key, reason) == ("a.tfrecord!000002", "CORRUPT")
+        assert f"bytes {offsets[2]:,} to {offsets[3]:,}" in message and "checksum" in message
+
+    def test_a_flipped_length_and_a_truncation_are_reported(self, file: Path, tmp_path: Path) -> None:
+        data = bytearray(file.read_bytes())
+        offsets = offsets_of(bytes(data))
+        data[offsets[1] + 3] ^= 1
         file.write_bytes(data[:-9])
-        kept, (flipped, truncated) = self._listed(file, tmp_path)
-        assert kept == [0, 1, 3, 4]
-        assert flipped[:2] == ("a.tfrecord!000002", "CORRUPT")
-        assert f"bytes {offsets[2]:,} to {offsets[3]:,}" in flipped[2] and "checksum" in flipped[2]
-        assert truncated[:2] == ("a.tfrecord!000005", "TRUNCATED")
+        kept, lost = self._listed(file, tmp_path)
+        assert kept == [0, 2, 3, 4]
+        assert [(key, reason) for key, reason, _ in lost] == [
+            ("a.tfrecord!000001", "CORRUPT"),
+            ("a.tfrecord!000005", "TRUNCATED"),
+        ]
+
+    @pytest.mark.parametrize("compression", ["gzip", "zlib"])
+    def test_a_truncated_compressed_file_keeps_its_beginning(self, compression: str, tmp_path: Path) -> None:
+        records = [{"image": JPEGS[i], "label": i} for i in range(6)]
+        packed = write(tmp_path / f"b.tfrecord{SUFFIX[compression]}", records, compression)
+        packed.write_bytes(packed.read_bytes()[: packed.stat().st_size // 2])
+        kept, ((_, reason, message),) = self._listed(packed, tmp_path)
+        assert kept == list(range(len(kept))) and 0 < len(kept) < 6
+        assert reason == "TRUNCATED" and "compressed stream ends early" in message
+
+    def test_a_stream_truncated_between_records_is_detected(self, file: Path, tmp_path: Path) -> None:
+        data = file.read_bytes()
+        packer = gzip.zlib.compressobj(6, gzip.zlib.DEFLATED, 31)
+        cut = packer.compress(data[: offsets_of(data)[3]]) + packer.flush(gzip.zlib.Z_SYNC_FLUSH)
+        (tmp_path / "c.tfrecord.gz").write_bytes(cut)
+        kept, ((key, _, _),) = self._listed(tmp_path / "c.tfrecord.gz", tmp_path)
+        assert kept == [0, 1, 2] and key == "c.tfrecord.gz!000003"
 
     def test_incomplete_and_wrong_records_are_faults(self, tmp_path: Path) -> None:
         sound = {"image": JPEGS[0], "label": 0}
