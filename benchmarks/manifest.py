@@ -90,7 +90,7 @@ def list_rows(path: str) -> int:
     from shardwright.schemas.configuration.settings import ConvertSettings
 
     context = Context(ConvertSettings(input=(path,)), Spool(""))
-    parts = SOURCE.split(Input(path, "", is_file=True), context)
+    parts = SOURCE.parts(Input(path, "", is_file=True), context)
     found = (item for part in parts for item in SOURCE.list_part(part, context))
     counted = enumerate(found, 1)
     return int(deque(counted, maxlen=1)[0][0])

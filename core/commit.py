@@ -55,7 +55,7 @@ _SEARCHED_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class ConversionSpec:
+class ConversionJob:
     """A conversion: its settings, its places, and how it runs.
 
     Attributes:
@@ -79,7 +79,7 @@ class ConversionSpec:
     described: bool = False
 
 
-def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
+def describe(job: ConversionJob, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
     """Returns the dataset that consists of the shards."""
     layout = job.settings.record_layout
     bare = Dataset(
@@ -130,7 +130,7 @@ def check_counts(forecast: Forecast, results: Sequence[ShardResult], checks: Seq
 
 
 def commit(
-    job: ConversionSpec,
+    job: ConversionJob,
     forecast: Forecast,
     results: Sequence[ShardResult],
     checks: Sequence[ShardCheck] = (),
@@ -200,7 +200,7 @@ def commit(
 
 
 def _outcome(
-    job: ConversionSpec, forecast: Forecast, result: Dataset, results: Sequence[ShardResult]
+    job: ConversionJob, forecast: Forecast, result: Dataset, results: Sequence[ShardResult]
 ) -> dict[str, Any]:
     """Returns the outcome of a conversion, before its findings are known."""
     headers = [shard.header for shard in results]
@@ -227,7 +227,7 @@ def _outcome(
     }
 
 
-def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:
+def outcome_of(job: ConversionJob) -> dict[str, Any] | None:
     """Returns the outcome of a run that has already published its dataset, otherwise None.
 
     An engine may run any step again, even after the run gave its lease back.
@@ -239,7 +239,7 @@ def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:
     return outcome if published.get("fingerprint") == outcome.get("fingerprint") else None
 
 
-def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease | None:
+def begin_conversion(hold: HeldLease | None, job: ConversionJob) -> HeldLease | None:
     """Takes the lease, unless the launcher already has it, and creates the directory to write to.
 
     An engine may run this step again, even after the run has ended and given the lease back.
@@ -255,7 +255,7 @@ def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease |
     return hold
 
 
-def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionSpec) -> HeldLease | None:
+def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionJob) -> HeldLease | None:
     """Removes the old `dataset.json` before any shard is overwritten.
 
     Raises:
@@ -294,7 +294,7 @@ def _private_warnings(headers: Iterable[ShardHeader]) -> Iterator[str]:
         yield f"The metadata of kept originals have {kinds}; --strip_metadata removes them."
 
 
-def was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> bool:
+def was_swapped(job: ConversionJob, result: Dataset, listed: Sequence[str]) -> bool:
     """Returns whether an earlier attempt of this step has already replaced the old dataset.
 
     The staged files are removed last. While all of them exist, the swap starts again.
@@ -309,7 +309,7 @@ def _most_common(reasons: Mapping[str, int]) -> str:
     return f"{shown}, ..." if len(reasons) > _SHOWN else shown
 
 
-def _refusal(job: ConversionSpec, built: Dataset, report: ValidationReport) -> str | None:
+def _refusal(job: ConversionJob, built: Dataset, report: ValidationReport) -> str | None:
     """Returns the reason why nothing is published, as one sentence, or None."""
     bad, written = built.ledger[Outcome.QUARANTINED], built.ledger[Outcome.WRITTEN]
     bad_reasons = Counter(built.ledger["reasons"].get(Outcome.QUARANTINED, {}))
@@ -378,7 +378,7 @@ def _first_failure_of_hook(quarantine: str) -> str:
 
 
 def _run(
-    job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult], shares: SplitShares | None
+    job: ConversionJob, forecast: Forecast, results: Sequence[ShardResult], shares: SplitShares | None
 ) -> dict[str, Any]:
     written = [result for result in results if result.header.file and not result.reused]
     sizes = SourceSizes()
@@ -408,7 +408,7 @@ def _folds(forecast: Forecast, results: Iterable[ShardResult]) -> dict[str, list
 
 
 def _remove_stale(
-    job: ConversionSpec, result: Dataset, results: Iterable[ShardResult], files: Sequence[str]
+    job: ConversionJob, result: Dataset, results: Iterable[ShardResult], files: Sequence[str]
 ) -> set[str]:
     """Removes files of an earlier run that this run, maybe with other settings, does not overwrite.
 

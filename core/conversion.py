@@ -11,7 +11,6 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.concurrency.thread_pool import (
     IN_FLIGHT_BYTES,
@@ -19,6 +18,7 @@ from shardwright.core.concurrency.thread_pool import (
     working_budget,
 )
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.concurrency.worker_pool import current_pool
 from shardwright.core.images import color, deep_pixels
 from shardwright.core.images.annotate import Annotated, annotate, read_mask
 from shardwright.core.images.boxes import upright_size
@@ -480,7 +480,7 @@ def map_reads(
 ) -> Iterator[Result]:
     """Reads references, and returns an iterator over a function of each image's bytes, in order.
 
-    The converters call the function, in worker processes if they have any. They read local files themselves.
+    The pool calls the function, in worker processes if it has any, which read local files themselves.
     Remote files are read ahead, many at once, by threads of this process.
 
     Args:
@@ -495,7 +495,7 @@ def map_reads(
     before = before or {}
     factor, least = _weight(recipe.settings)
     if not any(map(is_remote, map(attrgetter("uri"), refs))):
-        return current_converters().map(
+        return current_pool().map(
             partial(_read_then, function, recipe),
             [(ref, before.get(ref.key)) for ref in refs],
             weigh=lambda item: max(expected_bytes(item[0]) * factor, least),
@@ -506,7 +506,7 @@ def map_reads(
         refs,
         max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
     )
-    return current_converters().map(
+    return current_pool().map(
         function,
         reads,
         weigh=lambda read: max(len(read.data) + len(read.mask or b""), len(read.data) * factor, least),

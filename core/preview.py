@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from shardwright.core import storage
-from shardwright.core.concurrency.converters import current_converters
+from shardwright.core.concurrency.worker_pool import current_pool
 from shardwright.core.images.byte_ranges import as_image_file, bare_pixels
 from shardwright.core.images.color import to_color
 from shardwright.core.images.decode import load_checked, open_image, upright
@@ -348,7 +348,7 @@ def read_tiles(places: Sequence[RecordLocation], schema: RecordSchema) -> list[T
                 read.append(of_path[offset])
                 yield of_path[offset].label, data
 
-    tiles = current_converters().map(
+    tiles = current_pool().map(
         partial(_tile, schema),
         records(),
         weigh=lambda record: len(record[1]),

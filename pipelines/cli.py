@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shardwright.pipelines.command import Command
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A subcommand.
 
     Attributes:
@@ -41,20 +41,22 @@ class Entry(NamedTuple):
 
 #: Name of a subcommand -> what it is.
 COMMANDS = {
-    "convert": Entry("convert", "convert images to a verified dataset", resumable=True),
-    "rebuild": Entry("rebuild", "create a new version of a dataset; rebuild only changes"),
-    "plan": Entry("plan", "show what convert would write, without writing it"),
-    "validate": Entry("validate", "read a dataset back and check that it is sound"),
-    "salvage": Entry("salvage", "save the sound records of a damaged dataset"),
-    "inspect": Entry("inspect", "show what is inside a dataset", beam="STORAGE"),
-    "report": Entry("report", "write report.html: all results on one page"),
-    "diff": Entry("diff", "compare two datasets; limits make it a gate"),
-    "init": Entry("init", "write a commented job file for rebuild"),
-    "versions": Entry("versions", "list the versions of a dataset, and pin some", beam="STORAGE"),
-    "rollback": Entry("rollback", "return to the previous version, or to another one", beam="STORAGE"),
-    "publish": Entry("publish_version", "publish a version that a gate refused", beam="STORAGE"),
-    "layouts": Entry("layouts", "list the record layouts, or explain one", beam="NONE"),
-    "completion": Entry("completion", "print a script with which a shell completes commands", beam="NONE"),
+    "convert": CommandEntry("convert", "convert images to a verified dataset", resumable=True),
+    "rebuild": CommandEntry("rebuild", "create a new version of a dataset; rebuild only changes"),
+    "plan": CommandEntry("plan", "show what convert would write, without writing it"),
+    "validate": CommandEntry("validate", "read a dataset back and check that it is sound"),
+    "salvage": CommandEntry("salvage", "save the sound records of a damaged dataset"),
+    "inspect": CommandEntry("inspect", "show what is inside a dataset", beam="STORAGE"),
+    "report": CommandEntry("report", "write report.html: all results on one page"),
+    "diff": CommandEntry("diff", "compare two datasets; limits make it a gate"),
+    "init": CommandEntry("init", "write a commented job file for rebuild"),
+    "versions": CommandEntry("versions", "list the versions of a dataset, and pin some", beam="STORAGE"),
+    "rollback": CommandEntry("rollback", "return to the previous version, or to another one", beam="STORAGE"),
+    "publish": CommandEntry("publish_version", "publish a version that a gate refused", beam="STORAGE"),
+    "layouts": CommandEntry("layouts", "list the record layouts, or explain one", beam="NONE"),
+    "completion": CommandEntry(
+        "completion", "print a script with which a shell completes commands", beam="NONE"
+    ),
 }
 
 

@@ -30,7 +30,7 @@ class BeamOptions(Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandResult:
     """The outcome of a command that ran.
 
     Attributes:
@@ -52,7 +52,7 @@ class Command:
       name: Name on the command line.
       module: What it does: `HELP` and `EXAMPLE` begin and end its help, `add_arguments` adds its own options
         to a parser, which already has those of `options.add_common`, and `execute` gets their values, and
-        Beam's options as `beam_options`, and returns an `Outcome`.
+        Beam's options as `beam_options`, and returns an `CommandResult`.
       beam: Which of Beam's options the command takes.
       resumable: Whether the command has `--resume`, so that error messages may advise it.
     """
@@ -94,7 +94,7 @@ class Command:
                     elif rest:
                         storage = self.beam is BeamOptions.STORAGE
                         cli_options.use_without_job(rest, names, self.name, storage)
-                    outcome: Outcome = self.module.execute(
+                    outcome: CommandResult = self.module.execute(
                         argparse.Namespace(**vars(options), beam_options=rest)
                     )
                 if not (output.json or output.quiet):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import shtab
 
 from shardwright.pipelines.cli import COMMANDS, command_of
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import LAYOUTS
@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     script = completion(options.shell)
-    return Outcome(lambda: print(script, end=""), lambda: {"shell": options.shell, "script": script})
+    return CommandResult(lambda: print(script, end=""), lambda: {"shell": options.shell, "script": script})

@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.commit import ConversionSpec
+from shardwright.core.commit import ConversionJob
 from shardwright.core.dataset_files import read_dataset, remove_work_leftovers
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.places import (
     check_output,
     check_remote_writable,
@@ -56,7 +56,7 @@ shardwright convert --input gs://bucket/rows.csv --label_column kind --output gs
 """
 
 
-def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest) -> Any:
+def build_convert(pipeline: Any, job: ConversionJob, request: ConversionRequest) -> Any:
     """Builds the whole conversion as one graph: list, plan, convert, verify, commit.
 
     Args:
@@ -140,7 +140,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
                     for warning in remove_work_leftovers(directory):
                         log.warning(warning)
                 output, versions = settings.output, software_versions(settings.map)
-                job = ConversionSpec(
+                job = ConversionJob(
                     output, directory, settings, versions, facts, started, hold=hold, described=described
                 )
                 if progress:
@@ -154,7 +154,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
             raise
 
 
-def _run(job: ConversionSpec, request: ConversionRequest, beam_options: Any) -> ConvertResult:
+def _run(job: ConversionJob, request: ConversionRequest, beam_options: Any) -> ConvertResult:
     """Runs a conversion."""
     try:
         result = run_pipeline(lambda pipeline: build_convert(pipeline, job, request), beam_options)
@@ -178,7 +178,7 @@ def _run(job: ConversionSpec, request: ConversionRequest, beam_options: Any) -> 
     return replace(conversion, notes=tuple(without_effect(request.given, facts, request.facts)))
 
 
-def _refusal_of(job: ConversionSpec) -> DataRefused | None:
+def _refusal_of(job: ConversionJob) -> DataRefused | None:
     """Returns the refusal in a run's outcome file, for engines that only report a failure.
 
     The storage may be the cause of the failure, so this does not wait for it again.
@@ -190,7 +190,7 @@ def _refusal_of(job: ConversionSpec) -> DataRefused | None:
     return None
 
 
-def _committed(job: ConversionSpec) -> ConvertResult | None:
+def _committed(job: ConversionJob) -> ConvertResult | None:
     """Returns the dataset that a run published although the engine reports a failure; None if none."""
     try:
         result = load_result(job.output, {})
@@ -216,11 +216,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_settings(parser)
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     settings = cli_options.given_settings(options)
     result = convert(beam_options=options.beam_options, progress=True, **settings)
-    return Outcome(lambda: print_convert_summary(result), result.as_json)
+    return CommandResult(lambda: print_convert_summary(result), result.as_json)
 
 
 if __name__ == "__main__":

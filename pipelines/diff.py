@@ -18,7 +18,7 @@ from shardwright.core.overwrite import repair_swap
 from shardwright.core.versions import located
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.job_file import read_gates
 from shardwright.pipelines.places import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, run_for_result
@@ -263,7 +263,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_text(parser, "report", "FILE", "write a JSON report to this file")
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     if len(options.datasets) != 2:
         raise UsageError(
@@ -277,7 +277,7 @@ def execute(options: argparse.Namespace) -> Outcome:
 
     errors = "; ".join(refusal.message for refusal in result.errors)
     new = printable(result.drift.datasets.new)
-    return Outcome(show, result.as_json, f"{new} does not pass: {errors}." if errors else "")
+    return CommandResult(show, result.as_json, f"{new} does not pass: {errors}." if errors else "")
 
 
 def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> None:

@@ -17,7 +17,7 @@ from shardwright.core.dataset_files import write_result
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.places import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.tables import one_line
@@ -206,7 +206,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an existing job file")
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     file = "" if options.file == "-" else options.file
     settings = cli_options.own_settings(options)
@@ -225,7 +225,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     )
     if result.unseen:
         log.info(f"the input was not examined: {result.unseen}")
-    return Outcome(lambda: _show(result), result.as_json)
+    return CommandResult(lambda: _show(result), result.as_json)
 
 
 def _show(result: InitResult) -> None:

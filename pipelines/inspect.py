@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.concurrency.converters import converters
+from shardwright.core.concurrency.worker_pool import worker_pool
 from shardwright.core.dataset_files import read_dataset, write_result
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.preview import (
@@ -31,7 +31,7 @@ from shardwright.core.records.record import SourceRecord
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.pipelines import log, run
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
 from shardwright.pipelines.results import print_ledger, sizes_of_splits
 from shardwright.pipelines.tables import as_text, console, print_table
@@ -239,7 +239,7 @@ def _write_contact_sheet(
     check_result_place("--contact_sheet", path)
     most = _MAX_LISTED if any(shard.listed for shard in shards) else _MAX_SCANNED
     picked = pick_evenly(_places(shards, schema), counts, count, most)
-    with converters(run.uses_processes("")):
+    with worker_pool(run.uses_processes("")):
         tiles = read_tiles(picked, schema)
     if not tiles:
         raise UsageError(f"--contact_sheet {place}: there is no image to draw; choose another --split.")
@@ -388,14 +388,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     description = inspect(
         **cli_options.arguments_of(inspect, options) | {"thumbnails": options.thumbnails or _THUMBNAILS}
     )
     if options.thumbnails is not None and not options.contact_sheet:
         log.note("--thumbnails has no effect without --contact_sheet.")
-    return Outcome(lambda: print_inspection(description), lambda: description)
+    return CommandResult(lambda: print_inspection(description), lambda: description)
 
 
 def values_of(example: Mapping[str, Feature], schema: RecordSchema) -> Iterator[tuple[str, Any]]:

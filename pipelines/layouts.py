@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.tables import as_text, console, print_table
 from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.errors import UsageError, nearest
@@ -192,10 +192,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     if len(options.layout) > 1:
         raise UsageError(f"Name one layout, not {len(options.layout)}.")
     description = layouts(options.layout[0] if options.layout else "")
     show = print_list if "layouts" in description else print_explanation
-    return Outcome(lambda: show(description), lambda: description)
+    return CommandResult(lambda: show(description), lambda: description)

@@ -9,7 +9,7 @@ from typing import Any
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.prepare import (
     as_beam_options,
     check_reachable,
@@ -113,11 +113,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_settings(parser)
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     settings = cli_options.given_settings(options)
     forecast = plan(beam_options=options.beam_options, progress=True, **settings)
-    return Outcome(lambda: print_forecast(forecast), forecast.as_json)
+    return CommandResult(lambda: print_forecast(forecast), forecast.as_json)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from types import FrameType
 
 import psutil
 
-from shardwright.core.concurrency.converters import current_tasks
 from shardwright.core.concurrency.resources import RUN_FOLDER
 from shardwright.core.concurrency.watchdog import Watchdog
+from shardwright.core.concurrency.worker_pool import current_tasks
 from shardwright.pipelines import log
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import EngineError

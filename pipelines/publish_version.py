@@ -24,7 +24,7 @@ from shardwright.core.versions import (
     write_version_record,
 )
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.rollback import moved_meanwhile, newest_published, note_publication
 from shardwright.pipelines.tables import console, one_line
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
@@ -219,10 +219,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_text(parser, "reason", "TEXT", why)
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     result = publish(options.version, accept=options.accept, reason=options.reason)
-    return Outcome(lambda: print_publication(result), result.as_json)
+    return CommandResult(lambda: print_publication(result), result.as_json)
 
 
 def print_publication(result: PublishResult) -> None:

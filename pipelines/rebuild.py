@@ -25,7 +25,7 @@ from shardwright.core.sources.unused_settings import without_effect
 from shardwright.core.versions import list_versions, remove_version, version_names
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.job_file import job_of, naming_lines, read_job
 from shardwright.pipelines.places import (
     check_remote_writable,
@@ -358,7 +358,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     if options.quiet:
         show_stages(is_shown=False)  # an earlier command of this process may have shown them
@@ -378,7 +378,7 @@ def execute(options: argparse.Namespace) -> Outcome:
         if options.log_format == "text":  # the log says the same
             print_rebuild_summary(result)
 
-    return Outcome(show, result.as_json)
+    return CommandResult(show, result.as_json)
 
 
 def _job_of(namespace: argparse.Namespace) -> str:

@@ -7,14 +7,14 @@ import os
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.concurrency.converters import converters
+from shardwright.core.concurrency.worker_pool import worker_pool
 from shardwright.core.dataset_files import write_result
 from shardwright.core.report.data import ReportData
 from shardwright.core.report.gather import gather, gather_files
 from shardwright.core.report.render import render
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines import run
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.places import check_result_place, resolve_target
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.tables import console
@@ -96,7 +96,7 @@ def report(
         from shardwright.pipelines.diff import drift_since
 
         drift = drift_since(previous, target.directory, beam_options, progress).as_json()
-    with converters(run.uses_processes("")):
+    with worker_pool(run.uses_processes("")):
         if target.directory:
             data = gather(target.directory, drift=drift, page=path)
         else:
@@ -114,10 +114,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_text(parser, "output", "FILE", what)
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     result = report(**cli_options.arguments_of(report, options))
-    return Outcome(lambda: print_report(result), result.as_json)
+    return CommandResult(lambda: print_report(result), result.as_json)
 
 
 def print_report(result: ReportResult) -> None:

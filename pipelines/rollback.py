@@ -22,7 +22,7 @@ from shardwright.core.versions import (
     write_version_record,
 )
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.tables import console
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.errors import EngineError, UsageError
@@ -216,12 +216,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_text(parser, "to", "VERSION", "the same as V")
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     if options.to and options.version not in ("", options.to):
         raise UsageError(f"V is {options.version} and --to is {options.to}; name one version.")
     result = rollback(options.output, options.to or options.version)
-    return Outcome(lambda: print_rollback(result), result.as_json)
+    return CommandResult(lambda: print_rollback(result), result.as_json)
 
 
 def print_rollback(result: RollbackResult) -> None:

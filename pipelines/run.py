@@ -19,8 +19,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.core.concurrency.converters import converters
 from shardwright.core.concurrency.resources import PROCESSES, usable_cpus, worker_threads
+from shardwright.core.concurrency.worker_pool import worker_pool
 from shardwright.pipelines import log
 from shardwright.pipelines.options import runner_of
 from shardwright.pipelines.process import WATCHDOG, Ending, graceful_shutdown, own_temporary_folder
@@ -94,7 +94,7 @@ def converting(tokens: Sequence[str] | None) -> AbstractContextManager[Any]:
     in_doubt = tokens is None or "runner" in values or "direct_running_mode" in values
     if in_doubt or not uses_processes(values.get("pool", "")):
         return contextlib.nullcontext()
-    return converters(in_processes=True, preload=_CONVERSION)
+    return worker_pool(in_processes=True, preload=_CONVERSION)
 
 
 def uses_processes(pool: str) -> bool:
@@ -135,7 +135,7 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import TestOptions
 
-    with own_temporary_folder(), converters(workers_of(options).processes > 0):
+    with own_temporary_folder(), worker_pool(workers_of(options).processes > 0):
         try:
             try:
                 pipeline = beam.Pipeline(runner=_runner(options), options=options)

@@ -25,7 +25,7 @@ from shardwright.core.salvage.commit import SalvageJob
 from shardwright.core.salvage.shard import SalvageTask
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.places import Target, files_of_output, one_writer, resolve_target, schema_of
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result, launch_facts
 from shardwright.pipelines.progress import show_progress
@@ -299,13 +299,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     if not options.output and len(options.place) == 2:
         damaged, saved = map(shell_word, options.place)
         raise UsageError(f"--output is missing; write shardwright salvage {damaged} --output {saved}.")
     result = salvage(**cli_options.arguments_of(salvage, options))
-    return Outcome(lambda: print_salvage_summary(result), result.as_json)
+    return CommandResult(lambda: print_salvage_summary(result), result.as_json)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from shardwright.core.validation.results import ResultFiles, Results, read_uncha
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.job_file import read_gates
 from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
 from shardwright.pipelines.prepare import (
@@ -487,7 +487,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         cli_options.add_setting(group, CONVERT_SETTINGS[name], "for --against, as for convert: ")
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     if options.fast and options.quality:
         raise UsageError("--fast decodes no images and --quality measures all of them; choose one.")
@@ -509,7 +509,7 @@ def execute(options: argparse.Namespace) -> Outcome:
         files = {name: printable(path) for name, path in report.files.items() if name != "statistics"}
         return {**report.as_json(), "files": files}
 
-    return Outcome(show, fields, "" if report.passed else refusal_of(report))
+    return CommandResult(show, fields, "" if report.passed else refusal_of(report))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from shardwright.core import storage
 from shardwright.core.report.index_page import write_index
 from shardwright.core.versions import list_versions, no_such_version, read_pointer, version_names
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import Outcome
+from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.results import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.dataset import DATASET_JSON
@@ -254,7 +254,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_text(parser, "unpin", "V", "let retention remove this version again")
 
 
-def execute(options: argparse.Namespace) -> Outcome:
+def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     result = versions(options.output, pin=options.pin, unpin=options.unpin)
-    return Outcome(lambda: print_versions(result), result.as_json)
+    return CommandResult(lambda: print_versions(result), result.as_json)

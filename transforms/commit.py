@@ -9,7 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from shardwright.core.commit import ConversionSpec, begin_conversion, commit, remove_commit
+from shardwright.core.commit import ConversionJob, begin_conversion, commit, remove_commit
 from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, given_back, own_holder
 from shardwright.core.plan.assign import PlannedShard
@@ -36,9 +36,7 @@ _TOGETHER = 256
 
 
 @composite
-def BeginConversion(
-    begin: beam.PCollection[bytes], job: ConversionSpec
-) -> beam.PCollection[HeldLease | None]:
+def BeginConversion(begin: beam.PCollection[bytes], job: ConversionJob) -> beam.PCollection[HeldLease | None]:
     """Takes the lease of an output. `PCollection of one element -> PCollection[HeldLease or None]`.
 
     The result has one element. The other steps wait for it.
@@ -62,7 +60,7 @@ def BeginConversion(
 @composite
 def RemoveCommit(
     hold: beam.PCollection[HeldLease | None],
-    job: ConversionSpec,
+    job: ConversionJob,
     planned: beam.PCollection[PlannedShard],
     forecast: beam.PCollection[Forecast],
 ) -> beam.PCollection[HeldLease | None]:
@@ -107,7 +105,7 @@ def CondenseResults(results: beam.PCollection[ShardResult]) -> beam.PCollection[
 @composite
 def CommitDataset(
     results: beam.PCollection[ShardResult],
-    job: ConversionSpec,
+    job: ConversionJob,
     forecast: beam.PCollection[Forecast],
     verified: Validated,
     hold: beam.PCollection[HeldLease | None],
@@ -135,7 +133,7 @@ def CommitDataset(
 
 
 def _commit(
-    job: ConversionSpec,
+    job: ConversionJob,
     results: Iterable[ShardResult],
     forecast: Forecast,
     checks: Sequence[ShardCheck],

@@ -33,9 +33,9 @@ from shardwright.core.plan.assign import (
 from shardwright.core.plan.choose_parts import CollectedHashes, carried_bounds, choose_parts
 from shardwright.core.plan.forecast import RefSummary, make_forecast
 from shardwright.core.plan.request import ConversionRequest
-from shardwright.core.sources.listing import ListingDigest, list_part, split_inputs
+from shardwright.core.sources.listing import ListingDigest, input_parts, list_part
 from shardwright.core.sources.rules import RuleMatches, unmatched_warnings
-from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name, whole
+from shardwright.core.sources.source import Context, Input, InputPart, source_by_name, whole
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.feature_roles import FeatureRole
@@ -74,7 +74,7 @@ class _ListPart(beam.DoFn):
         self._matches = RuleMatches()
         self._digest = ListingDigest()
 
-    def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
+    def process(self, part: InputPart) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
         for item in list_part(part, self._context, self._matches):
             self._digest.add(item, self._context.spool.path)
             yield beam.pvalue.TaggedOutput(_CLASS_IDS, item) if isinstance(item, ClassId) else item
@@ -105,15 +105,15 @@ def ListSources(
     if isinstance(begin, beam.pvalue.PBegin):
         begin = begin | "Begin" >> beam.Impulse()  # bytes
 
-    def split(_: object) -> Iterator[InputSplit]:
+    def split(_: object) -> Iterator[InputPart]:
         for item in inputs:
             report_source(item.path)
-        return split_inputs(inputs, context)
+        return input_parts(inputs, context)
 
-    parts = begin | "SplitInputs" >> beam.FlatMap(split).with_output_types(InputSplit)  # InputSplit
+    parts = begin | "SplitInputs" >> beam.FlatMap(split).with_output_types(InputPart)  # InputPart
     # A single worker would only pay for it.
-    if not context.one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).split is not whole):
-        parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
+    if not context.one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).parts is not whole):
+        parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputPart
     listed = parts | "ListPart" >> beam.ParDo(_ListPart(context)).with_outputs(
         _CLASS_IDS, _MATCHES, _DIGESTS, main="refs"
     )  # ImageRef; ClassId; RuleMatches; ListingDigest

@@ -82,7 +82,7 @@ class _CheckShard(InThreads):
         self._summaries = summaries
 
     def setup(self) -> None:
-        # If images are decoded, those of one shard keep all converters busy.
+        # If images are decoded, those of one shard keep the whole pool busy.
         self.start_threads(1 if self._depth >= CheckDepth.FULL else worker_threads())
 
     def process(self, task: ShardTask, schema: RecordSchema, buckets: int | None) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.commit import ConversionSpec, commit
+from shardwright.core.commit import ConversionJob, commit
 from shardwright.core.dataset_files import read_dataset, read_findings, read_measured, write_text
 from shardwright.core.rebuild.begin import PreviousState
 from shardwright.core.rebuild.compare import Decision, repaired_shards, scrub_facts
@@ -74,7 +74,7 @@ def commit_version(
     rejected = decision.damaged.union(*(result.rejected for result in results))
     facts = scrub_facts(previous, decision.scrubbed)
     run = {**task.run, "scrub": facts} if facts["shards"] else task.run
-    job = ConversionSpec(
+    job = ConversionJob(
         task.directory, task.directory, settings, task.versions, run, task.started, hold=task.hold
     )
     outcome = {

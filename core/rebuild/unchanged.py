@@ -18,8 +18,8 @@ from shardwright.core.rebuild.compare import Decision, chosen_shards, report_dec
 from shardwright.core.rebuild.finish import finish
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.sources.file_states import TouchedFiles
-from shardwright.core.sources.listing import ListingDigest, add_up, list_part, split_inputs
-from shardwright.core.sources.source import Context, InputSplit
+from shardwright.core.sources.listing import ListingDigest, add_up, input_parts, list_part
+from shardwright.core.sources.source import Context, InputPart
 from shardwright.core.sources.spool import Spool
 from shardwright.core.validation.directory import compare_files
 from shardwright.core.versions import read_pointer
@@ -103,7 +103,7 @@ def _list(task: RebuildTask, request: ConversionRequest, touched: TouchedFiles) 
     """
     context = Context(task.settings, Spool(task.directory), request.rules, one_worker=True)
 
-    def digest_of(part: InputSplit) -> tuple[ListingDigest, bool]:
+    def digest_of(part: InputPart) -> tuple[ListingDigest, bool]:
         digest, doubt = ListingDigest(), False
         for item in list_part(part, context):
             digest.add(item, context.spool.path)
@@ -114,7 +114,7 @@ def _list(task: RebuildTask, request: ConversionRequest, touched: TouchedFiles) 
     # Threads that list a disk would only wait for each other.
     threads = _AT_ONCE if any(storage.is_remote(item.path) for item in request.inputs) else 1
     with ThreadPoolExecutor(threads) as executor:
-        listed = [*executor.map(digest_of, split_inputs(request.inputs, context))]
+        listed = [*executor.map(digest_of, input_parts(request.inputs, context))]
     return None if any(doubt for _, doubt in listed) else add_up(digest for digest, _ in listed)
 
 

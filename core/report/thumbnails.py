@@ -15,7 +15,7 @@ from functools import partial
 from PIL import Image
 
 from shardwright.core import storage
-from shardwright.core.concurrency.converters import current_converters
+from shardwright.core.concurrency.worker_pool import current_pool
 from shardwright.core.images.color import to_color
 from shardwright.core.images.decode import open_image
 from shardwright.core.images.faults import pillow_settings
@@ -117,7 +117,7 @@ def draw_thumbnails(
     records: Iterable[tuple[RecordAt, bytes]], schema: RecordSchema
 ) -> Iterator[tuple[RecordAt, Thumbnail]]:
     """Draws the images of records small, in parallel, and yields them in order."""
-    return current_converters().map(
+    return current_pool().map(
         partial(_draw, schema),
         records,
         weigh=lambda item: len(item[1]),

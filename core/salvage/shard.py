@@ -15,8 +15,8 @@ from functools import lru_cache, partial
 from typing import IO, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.concurrency.worker_pool import current_pool
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.records.compression import WBITS, compression_of, decompress, uncompressed
@@ -209,7 +209,7 @@ def _read(file: IO[bytes], fault: str | None, schema: RecordSchema, decode: bool
     reader = RecordChecker(schema, decode=False)
     records: Iterable[FoundRecord] = map(partial(_check, checker), sound())
     if decode:
-        records = current_converters().map(
+        records = current_pool().map(
             partial(_check, checker),
             sound(),
             weigh=lambda record: len(record.data),

@@ -19,7 +19,7 @@ from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.folder_tree import AUTO, FolderTree, decide, is_shard_number, split_folders
 from shardwright.core.sources.image_files import files_below, is_hidden, key_of, walk
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.source import Context, Input, InputPart, Source
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
@@ -62,12 +62,12 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     return tree.text
 
 
-def _split(item: Input, context: Context) -> Iterator[InputSplit]:
+def _parts(item: Input, context: Context) -> Iterator[InputPart]:
     tree = find_tree(InputProbe(item.path, is_file=False), context.settings)
-    yield from split_folder(item, tree, context)
+    yield from folder_parts(item, tree, context)
 
 
-def split_folder(item: Input, tree: FolderTree, context: Context) -> Iterator[InputSplit]:
+def folder_parts(item: Input, tree: FolderTree, context: Context) -> Iterator[InputPart]:
     """Yields a part for each class folder in a bucket, and one for the files directly in each folder above.
 
     The folder stays whole on a disk, if one worker lists it, or if metadata files are beside the images.
@@ -82,12 +82,12 @@ def split_folder(item: Input, tree: FolderTree, context: Context) -> Iterator[In
     """
     meaning = replace(tree, empty=())
     is_whole = context.one_worker or tree.metadata or not storage.is_remote(item.path)
-    for part in [WHOLE] if is_whole else _parts(item.path, tree):
+    for part in [WHOLE] if is_whole else _parts_of(item.path, tree):
         path = storage.join(item.path, part.folder).rstrip("/")
-        yield InputSplit(item, path, detail=(meaning, part))
+        yield InputPart(item, path, detail=(meaning, part))
 
 
-def _parts(path: str, tree: FolderTree) -> Iterator[FolderPart]:
+def _parts_of(path: str, tree: FolderTree) -> Iterator[FolderPart]:
     """Yields the parts of an input in a bucket; together they are the whole."""
     yield FolderPart(deep=False)
     base = f"{path.rstrip('/')}/"
@@ -250,7 +250,7 @@ def _files(path: str, tree: FolderTree, part: FolderPart) -> Iterator[tuple[str,
     streams: list[Iterable[tuple[str, storage.StoredObject]]] = [walk(path)]
     if storage.is_remote(path):
         base = f"{path.rstrip('/')}/"
-        parts = _parts(path, tree) if part == WHOLE else [part]
+        parts = _parts_of(path, tree) if part == WHOLE else [part]
         listed = (storage.list_objects(base + inner.folder, inner.deep) for inner in parts)
         streams = [((item.path.removeprefix(base), item) for item in items) for items in listed]
     if tree.metadata:
@@ -266,6 +266,6 @@ SOURCE = Source(
     accepts=lambda probe, settings: not probe.is_file,
     describe=_describe,
     list_part=lambda part, context: list_labelled(part.item, context.settings, *part.detail),
-    split=_split,
+    parts=_parts,
     unique_keys=True,
 )

@@ -35,7 +35,7 @@ from shardwright.core.sources.image_files import (
     with_slashes,
 )
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.source import Context, Input, InputPart, Source
 from shardwright.core.sources.tables.rows import with_class_ids
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -169,7 +169,7 @@ class DocumentFormat:
             accepts=self._accepts,
             describe=self._describe,
             list_part=self.list_part,
-            split=self._split,
+            parts=self._parts,
             has_keypoints=self.has_keypoints,
         )
 
@@ -247,14 +247,14 @@ class DocumentFormat:
         without = "; ".join(f"{printable(name)} ({why})" for name, why in left_out.items())
         return f"{self.title}: {'; '.join(places)}{f'; left out: {without}' if without else ''}"
 
-    def _split(self, item: Input, context: Context) -> Iterator[InputSplit]:
+    def _parts(self, item: Input, context: Context) -> Iterator[InputPart]:
         """Yields a part for each file, or for all files that may describe the same images."""
         groups: dict[tuple[str, str], list[ListFile]] = {}
         for file in self._files(InputProbe(item.path, item.is_file), context.settings)[0]:
             group = (file.root or file.path, file.split) if self.is_joined else (file.path, "")
             groups.setdefault(group, []).append(file)
         for files in groups.values():
-            yield InputSplit(item, files[0].path, detail=files)
+            yield InputPart(item, files[0].path, detail=files)
 
     def _is_one(self, path: str, settings: ConvertSettings) -> bool:
         """Returns whether a file is of the format."""
@@ -295,7 +295,7 @@ class DocumentFormat:
             )
         return root
 
-    def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    def list_part(self, part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields a reference for each image that the files name, and for each entry without an image."""
         settings = context.settings
         with contextlib.ExitStack() as stack:
@@ -336,18 +336,18 @@ class DocumentFormat:
             )
             yield from with_class_ids((ref, self.has_numbers) for ref in with_states(refs, states))
 
-    def _bad_place(self, part: InputSplit, document: Document, entry: int, why: str) -> ImageRef:
+    def _bad_place(self, part: InputPart, document: Document, entry: int, why: str) -> ImageRef:
         name = f"{self.entry} {document.entries.number(entry)}"
         return self._bad_entry(part, document, name, why)
 
-    def _bad_entry(self, part: InputSplit, document: Document, name: str, why: str) -> ImageRef:
+    def _bad_entry(self, part: InputPart, document: Document, name: str, why: str) -> ImageRef:
         file = document.file
         key = f"{part.item.prefix}{key_of(file.key)}:{name}"
         reason = QuarantineReason.BAD_ROW if self.is_table else QuarantineReason.BAD_ANNOTATION
         return bad_entry(key, file.path, f"{name} of {printable(file.key)}: {why}", reason)
 
     def _refer(
-        self, ref: ImageRef, fault: str, places: Sequence[_Place], part: InputSplit, settings: ConvertSettings
+        self, ref: ImageRef, fault: str, places: Sequence[_Place], part: InputPart, settings: ConvertSettings
     ) -> Iterator[ImageRef]:
         """Yields the reference of an image, and references for further entries of the same file about it."""
         by_file: dict[int, tuple[Document, int]] = {}

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from shardwright.core.sources.archives.files import first_archive
-from shardwright.core.sources.class_folders import NO_MEANING, list_class_folders, split_folder
+from shardwright.core.sources.class_folders import NO_MEANING, folder_parts, list_class_folders
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import take_apart
-from shardwright.core.sources.source import Context, InputSplit, Source
+from shardwright.core.sources.source import Context, InputPart, Source
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
@@ -30,7 +30,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     return "file names that say the class"
 
 
-def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
+def list_part(part: InputPart, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for each file in a part of a folder."""
     pattern = re.compile(context.settings.label_regex)
     for ref in list_class_folders(part.item, part=part.detail[1]):
@@ -44,6 +44,6 @@ SOURCE = Source(
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,
-    split=lambda item, context: split_folder(item, NO_MEANING, context),
+    parts=lambda item, context: folder_parts(item, NO_MEANING, context),
     unique_keys=True,
 )

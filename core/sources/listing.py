@@ -15,7 +15,7 @@ from shardwright.core.images.signatures import HEAD_BYTES
 from shardwright.core.sources.image_files import as_prefix, folder_of, key_of
 from shardwright.core.sources.input_probe import is_pattern
 from shardwright.core.sources.rules import RuleMatches
-from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name
+from shardwright.core.sources.source import Context, Input, InputPart, source_by_name
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault, LeftOut
@@ -27,19 +27,19 @@ _DIGEST_BYTES = 16
 _SPOOL = "spool://"
 
 
-def split_inputs(inputs: Sequence[Input], context: Context) -> Iterator[InputSplit]:
-    """Yields the splits of the inputs, which workers list in parallel."""
+def input_parts(inputs: Sequence[Input], context: Context) -> Iterator[InputPart]:
+    """Yields the parts of the inputs, which workers list in parallel."""
     for item in inputs:
-        yield from UNDERWAY.each(source_by_name(item.source).split(item, context), item.path, "list")
+        yield from UNDERWAY.each(source_by_name(item.source).parts(item, context), item.path, "list")
 
 
 def list_part(
-    part: InputSplit, context: Context, matches: RuleMatches | None = None
+    part: InputPart, context: Context, matches: RuleMatches | None = None
 ) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every item in a split, in any order, with all rules applied.
+    """Yields a reference for every item in a part, in any order, with all rules applied.
 
     Args:
-      part: The split.
+      part: The part.
       context: Settings, rules and a directory for spool files.
       matches: Collects what the rules match; None to collect nothing.
     """
@@ -61,7 +61,7 @@ def list_part(
         yield rules.apply(item)
 
 
-def left_out_refs(part: InputSplit) -> Iterator[ImageRef]:
+def left_out_refs(part: InputPart) -> Iterator[ImageRef]:
     """Yields a reference to each file of a part that is not read."""
     for name, reason in part.left_out.items():
         yield ImageRef(part.item.prefix + key_of(name), storage.join(part.path, name)).filtered(reason)

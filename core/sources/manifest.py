@@ -16,7 +16,7 @@ from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.documents import key_prefix, usual_root
 from shardwright.core.sources.folder_tree import split_of_folder
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.source import Context, Input, InputPart, Source
 from shardwright.core.sources.tables import files, texts
 from shardwright.core.sources.tables.columns import check_layout
 from shardwright.core.sources.tables.files import Table
@@ -199,7 +199,7 @@ def _check_one_metadata(path: str) -> None:
         )
 
 
-def _split(item: Input, context: Context) -> Iterator[InputSplit]:
+def _parts(item: Input, context: Context) -> Iterator[InputPart]:
     """Yields the splits of a manifest, or of all manifests in a folder."""
     probe = InputProbe(item.path, item.is_file)
     with storage.translated_errors("read", item.path):
@@ -215,5 +215,5 @@ SOURCE = Source(
     accepts=_accepts,
     describe=_describe,
     list_part=list_rows,
-    split=_split,
+    parts=_parts,
 )

@@ -43,7 +43,7 @@ from shardwright.core.sources.image_files import (
     split_token,
 )
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.source import Context, Input, InputPart, Source
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -182,7 +182,7 @@ class PairFormat:
             accepts=lambda probe, settings: bool(self._folders(probe, settings)),
             describe=self.describe,
             list_part=self.list_part,
-            split=self.split,
+            parts=self.parts,
         )
 
     def _folders(self, probe: InputProbe, settings: ConvertSettings) -> Sequence[PairedFolders]:
@@ -232,7 +232,7 @@ class PairFormat:
         places = "; ".join(folders.describe() for folders in folder_pairs)
         return f"{self.title}{self.summarize(probe, settings)} ({places})"
 
-    def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
+    def parts(self, item: Input, context: Context) -> Iterator[InputPart]:
         """Yields parts of a few thousand images each, without reading their annotations."""
         folder_pairs = [
             (folders, self._prefix(item, folders, context.settings))
@@ -376,7 +376,7 @@ class PairFormat:
             inner = f"{folders.split or folders.images.rpartition('/')[2]}/"
         return item.prefix + key_of(inner or "")
 
-    def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    def list_part(self, part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields the references of a part with their annotations, and the ids of the classes."""
         folders, refs, files = part.detail
         yield from (ClassId(name, class_id) for class_id, name in folders.classes if name)
@@ -494,11 +494,11 @@ def _stems_in(data: bytes) -> dict[str, None]:
     return dict.fromkeys(map(key_of, flagged if len(flagged) == len(stems) else stems))
 
 
-def _parts(item: Input, folders: PairedFolders, pairs: Iterator[_Pair]) -> Iterator[InputSplit]:
+def _parts(item: Input, folders: PairedFolders, pairs: Iterator[_Pair]) -> Iterator[InputPart]:
     """Yields the pairs of a folder in parts."""
     while batch := list(islice(pairs, _PART_IMAGES)):
         refs, files = zip(*batch)
-        yield InputSplit(item, folders.annotations, detail=(folders, encode_refs(refs), files))
+        yield InputPart(item, folders.annotations, detail=(folders, encode_refs(refs), files))
 
 
 # Pairs whose paths differ

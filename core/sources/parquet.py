@@ -20,7 +20,7 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources import containers
 from shardwright.core.sources.image_files import files_below, folder_of, is_hidden, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.source import Context, Input, InputPart, Source
 from shardwright.core.sources.tables import columns, parquet
 from shardwright.core.sources.tables.columns import OBJECTS, usual_columns
 from shardwright.core.sources.tables.files import Table
@@ -100,11 +100,11 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     return f"{counts}{splits}: {described}{beside if images else ''}"
 
 
-def _split(item: Input, context: Context) -> Iterator[InputSplit]:
+def _parts(item: Input, context: Context) -> Iterator[InputPart]:
     """Yields one input split for each file or some of its row groups, and one for all other files."""
     files, left_out, _ = _files(InputProbe(item.path, item.is_file))
     if left_out:
-        yield InputSplit(item, item.path, left_out=left_out)
+        yield InputPart(item, item.path, left_out=left_out)
     for name, split in files.items():
         path = containers.path_of(item.path, item.is_file, name)
         table = _table(path, context.settings)
@@ -263,5 +263,5 @@ SOURCE = Source(
     accepts=_accepts,
     describe=_describe,
     list_part=list_rows,
-    split=_split,
+    parts=_parts,
 )

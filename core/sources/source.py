@@ -1,4 +1,4 @@
-"""Defines sources, which recognize an input format, split an input and list its images."""
+"""Defines sources, which recognize an input format, divide an input and list its images."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Input(NamedTuple):
     is_file: bool = False
 
 
-class InputSplit(NamedTuple):
+class InputPart(NamedTuple):
     """A part of an input that one worker lists.
 
     Attributes:
@@ -72,9 +72,9 @@ class Context:
     one_worker: bool = False
 
 
-def whole(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields the whole input as one split."""
-    yield InputSplit(item, item.path)
+def whole(item: Input, context: Context) -> Iterator[InputPart]:
+    """Yields the whole input as one part."""
+    yield InputPart(item, item.path)
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class Source:
       accepts: Function that returns whether an input looks like this format; `--source auto` calls it.
       describe: Function that returns a short description of an input. It raises UsageError if the input
         cannot be read in this format, or does not work with the settings.
-      list_part: Function that yields a reference for every item in a split, in any order, and the class
+      list_part: Function that yields a reference for every item in a part, in any order, and the class
         ids if the source has its own.
-      split: Function that yields the splits of an input, which workers list in parallel.
+      parts: Function that yields the parts of an input, which workers list in parallel.
       unique_keys: Whether every key is unique within an input, as for files in a folder.
       has_keypoints: Whether the source can provide the key points of objects.
       settings: Settings that this source uses, out of those that only some sources use.
@@ -100,8 +100,8 @@ class Source:
     provides: frozenset[Needs]
     accepts: Callable[[InputProbe, ConvertSettings], bool]
     describe: Callable[[InputProbe, ConvertSettings], str]
-    list_part: Callable[[InputSplit, Context], Iterator[ImageRef | ClassId]]
-    split: Callable[[Input, Context], Iterator[InputSplit]] = whole
+    list_part: Callable[[InputPart, Context], Iterator[ImageRef | ClassId]]
+    parts: Callable[[Input, Context], Iterator[InputPart]] = whole
     unique_keys: bool = False
     has_keypoints: bool = False
     settings: frozenset[str] = frozenset()

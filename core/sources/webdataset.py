@@ -13,7 +13,7 @@ from shardwright.core.sources.archives import files
 from shardwright.core.sources.class_folders import list_class_folders
 from shardwright.core.sources.files_beside import METADATA, take_name_apart, with_metadata
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.source import Context, InputSplit, Source
+from shardwright.core.sources.source import Context, InputPart, Source
 from shardwright.core.sources.tables.rows import with_class_ids
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.codes import FilterReason, QuarantineReason
@@ -54,7 +54,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     return f"a folder with a WebDataset's shards{files.describe_splits(probe, settings, by_folder=True)}"
 
 
-def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields references to images and to files without an image, and the ids of classes."""
     if not part.detail:
         for ref in list_class_folders(part.item):
@@ -113,5 +113,5 @@ SOURCE = Source(
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,
-    split=partial(files.split_archives, by_folder=True),  # folders of shards are no classes
+    parts=partial(files.archive_parts, by_folder=True),  # folders of shards are no classes
 )

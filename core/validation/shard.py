@@ -12,9 +12,9 @@ from itertools import tee, zip_longest
 from typing import IO, NamedTuple, cast
 
 from shardwright.core import storage
-from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.thread_pool import reserve_working_bytes
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.concurrency.worker_pool import current_pool
 from shardwright.core.images.metadata import in_words
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, read_records
@@ -182,7 +182,7 @@ def check_shard(
             check = partial(_check_opened, schema, depth, sound)
             if depth >= CheckDepth.FULL:
                 return check(opened)
-            return next(current_converters().map(check, [opened], weigh=lambda _: 0))
+            return next(current_pool().map(check, [opened], weigh=lambda _: 0))
     except FileNotFoundError:
         missing = Finding(FindingCode.SHARD_MISSING, "the file is missing", task.file)
         return ShardCheck(task.file, task.split, findings=[missing])
@@ -413,7 +413,7 @@ def _check_items(
     check = partial(_check_record, reader, checker, task.path)
     if depth < CheckDepth.FULL:  # a converter runs this
         return map(check, items)
-    return current_converters().map(
+    return current_pool().map(
         check,
         items,
         weigh=lambda item: len(item.record.data),

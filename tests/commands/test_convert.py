@@ -20,7 +20,7 @@ from helpers.repository import PHOTOS, SETTINGS
 from helpers.trees import put_files
 from PIL import Image, ImageOps
 
-from shardwright.core.concurrency import converters
+from shardwright.core.concurrency import worker_pool
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan
@@ -155,7 +155,7 @@ def test_the_contents_of_shards_do_not_depend_on_workers_or_runner(
     sound_dataset: Path, processes: tuple[int, ...],
 ) -> None:  # fmt: skip
     """Worker processes do not import TensorFlow either: one that does fails."""
-    monkeypatch.setattr(converters, "worker_threads", lambda: 8)
+    monkeypatch.setattr(worker_pool, "worker_threads", lambda: 8)
     (tmp_path / "tensorflow.py").write_text("raise ImportError('tensorflow is not for workers')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     multiple = [

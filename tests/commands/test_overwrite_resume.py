@@ -41,7 +41,7 @@ from helpers.hostile import (
 from helpers.ledgers import dump_ledger
 
 from shardwright.core import lease, overwrite, storage
-from shardwright.core.commit import ConversionSpec, begin_conversion, remove_commit
+from shardwright.core.commit import ConversionJob, begin_conversion, remove_commit
 from shardwright.core.lease import HeldLease, Lease
 from shardwright.core.overwrite import staging_path
 from shardwright.pipelines import convert as conversion
@@ -515,7 +515,7 @@ def test_dataset_json_is_removed_only_before_a_shard_changes_or_goes(
 def test_a_worker_that_returns_after_the_end_removes_nothing(
     monkeypatch: pytest.MonkeyPatch, tree: Path, made: Path
 ) -> None:
-    jobs: list[ConversionSpec] = []
+    jobs: list[ConversionJob] = []
     real = conversion.build_convert
     monkeypatch.setattr(
         conversion,
@@ -539,7 +539,7 @@ def test_a_job_that_is_launched_twice_takes_a_lease_each_time(tmp_path: Path, tr
         assert hold is not None
     request = make_request({"input": (str(tree),), "output": str(output), "shards": 2}, with_output=True)
     facts = run_facts(request, options, workers_of(options))
-    converted = ConversionSpec(
+    converted = ConversionJob(
         str(output), str(output), request.settings, software_versions(), facts, 1.0, hold=hold, described=True
     )
 

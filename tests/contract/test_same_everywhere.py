@@ -221,7 +221,7 @@ def _backwards(found: Source) -> Source:
         return reversed(list(found.list_part(part, context)))
 
     def split(item: Any, context: Any) -> Iterator[Any]:
-        return reversed(list(found.split(item, context)))
+        return reversed(list(found.parts(item, context)))
 
     return replace(found, list_part=list_part, split=split)
 

@@ -19,7 +19,7 @@ from shardwright.core.plan.assign import (
     hashes_of_sparse_splits,
     refs_by_shard,
 )
-from shardwright.core.sources.listing import list_part, split_inputs
+from shardwright.core.sources.listing import input_parts, list_part
 from shardwright.core.sources.source import Context
 from shardwright.core.validation.against import (
     KEY,
@@ -78,7 +78,7 @@ def _placed(comparison: Comparison) -> Placed:
     settings, plan = comparison.settings, comparison.dataset.plan
     assert settings.dedupe == "none" and not settings.max_per_class, "an engine leaves out such images"
     context = Context(settings, comparison.spool, comparison.rules)
-    items = [item for part in split_inputs(comparison.inputs, context) for item in list_part(part, context)]
+    items = [item for part in input_parts(comparison.inputs, context) for item in list_part(part, context)]
     refs = [item for item in items if isinstance(item, ImageRef)]
     forecast = Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})
     filled = fill_shards(forecast, hashes_of_sparse_splits(encode_refs(refs), forecast, settings))

@@ -144,7 +144,7 @@ def found_in(
         checked.check()
         (item,) = check_inputs(checked, None)
     context, chosen = Context(checked, Spool(str(spool))), source_by_name(item.source)
-    parts = pickle.loads(pickle.dumps([*chosen.split(item, context)]))
+    parts = pickle.loads(pickle.dumps([*chosen.parts(item, context)]))
     lists = (left_out_refs(part) if part.left_out else chosen.list_part(part, context) for part in parts)
     return item, [one for items in lists for one in items]
 

@@ -19,6 +19,7 @@ from shardwright.core.sources.archives.files import (
     COMPRESSED,
     ZIP,
     OpenArchive,
+    archive_parts,
     checked_kind,
     describe_splits,
     extension_kind,
@@ -27,7 +28,6 @@ from shardwright.core.sources.archives.files import (
     is_listed_archive,
     kind_of_archive,
     open_archive,
-    split_archives,
     why_filtered,
 )
 from shardwright.core.sources.archives.members import is_left_out
@@ -42,7 +42,7 @@ from shardwright.core.sources.files_beside import (
 from shardwright.core.sources.folder_tree import IGNORE, FolderTree, decide, split_of_folder
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import take_apart
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.source import Context, Input, InputPart, Source
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -72,7 +72,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
 
 
-def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for each member of an archive, or for each file beside archives."""
     regex = context.settings.label_regex
     if regex:  # the names of files give the classes, so the folders have no meaning
@@ -95,7 +95,7 @@ def _list_others(item: Input, settings: ConvertSettings) -> Iterator[ImageRef | 
             yield ref
 
 
-def _list_archive(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+def _list_archive(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
     settings = context.settings
     with open_archive(part, context) as opened:
         metadata = _metadata_of(opened)
@@ -226,5 +226,5 @@ SOURCE = Source(
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,
-    split=split_archives,
+    parts=archive_parts,
 )

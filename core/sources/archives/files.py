@@ -40,7 +40,7 @@ from shardwright.core.sources.file_states import name_hash
 from shardwright.core.sources.folder_tree import AUTO, split_of_folder
 from shardwright.core.sources.image_files import files_below, is_hidden, key_of, splits_of_files
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
-from shardwright.core.sources.source import Context, Input, InputSplit
+from shardwright.core.sources.source import Context, Input, InputPart
 from shardwright.core.storage.ranges import RandomAccessFile, RangeReader, open_ranges
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import ByteRange, decode_place
@@ -256,7 +256,7 @@ _MAX_TOPS = 12
 
 
 class ArchiveFile(NamedTuple):
-    """An archive as it was listed, which is `InputSplit.detail`.
+    """An archive as it was listed, which is `InputPart.detail`.
 
     Attributes:
       key: Path below the input.
@@ -272,7 +272,7 @@ class ArchiveFile(NamedTuple):
     split: str = ""
 
 
-def split_archives(item: Input, context: Context, by_folder: bool = False) -> Iterator[InputSplit]:
+def archive_parts(item: Input, context: Context, by_folder: bool = False) -> Iterator[InputPart]:
     """Yields one input split for each archive, and one for the files beside the archives.
 
     Args:
@@ -286,7 +286,7 @@ def split_archives(item: Input, context: Context, by_folder: bool = False) -> It
     """
     if item.is_file:
         name = key_of(item.path.rpartition("/")[2])
-        yield InputSplit(item, item.path, ArchiveFile(name, state_of(item.path)))
+        yield InputPart(item, item.path, ArchiveFile(name, state_of(item.path)))
         return
     archives, tops, others = [], set[str](), False
     for relative, state in files_below(item.path):
@@ -303,9 +303,9 @@ def split_archives(item: Input, context: Context, by_folder: bool = False) -> It
     splits = _splits_of((archive.key for archive in archives), context.settings, by_folder)
     for archive in archives:
         detail = archive._replace(tops=tuple(sorted(tops)), split=splits.get(archive.key, ""))
-        yield InputSplit(item, archive.state.path, detail)
+        yield InputPart(item, archive.state.path, detail)
     if others:
-        yield InputSplit(item, item.path)
+        yield InputPart(item, item.path)
 
 
 def _splits_of(keys: Iterable[str], settings: ConvertSettings, by_folder: bool) -> Mapping[str, str]:
@@ -374,7 +374,7 @@ class OpenArchive:
       damage: Why all or later members are missing; None if there is no damage.
     """
 
-    part: InputSplit
+    part: InputPart
     archive: ArchiveFile
     kind: str = ""
     file: str = ""
@@ -442,7 +442,7 @@ def why_filtered(path: str) -> str:
 
 
 @contextlib.contextmanager
-def open_archive(part: InputSplit, context: Context) -> Iterator[OpenArchive]:
+def open_archive(part: InputPart, context: Context) -> Iterator[OpenArchive]:
     """Opens an archive and lists its members, up to the damage if there is any.
 
     Raises:

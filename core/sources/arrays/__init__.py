@@ -29,7 +29,7 @@ from shardwright.core.sources.containers import (
 from shardwright.core.sources.folder_tree import SPLIT_FOLDERS
 from shardwright.core.sources.image_files import folder_of, is_hidden, key_of
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.source import Context, Input, InputPart, Source
 from shardwright.schemas.byte_range import PIXELS
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -327,17 +327,17 @@ def _check(array: FoundArray, settings: ConvertSettings) -> tuple[tuple[int, ...
     return shape
 
 
-def _split(item: Input, context: Context) -> Iterator[InputSplit]:
+def _parts(item: Input, context: Context) -> Iterator[InputPart]:
     """Yields one input split for each array of images, and one for all other files."""
     arrays, others = find_arrays(InputProbe(item.path, item.is_file), context.settings)
     for array in arrays:
-        yield InputSplit(item, array.images.path, array)
+        yield InputPart(item, array.images.path, array)
     if others:
         reasons = {True: FilterReason.DOTFILE, False: FilterReason.NOT_AN_IMAGE}
-        yield InputSplit(item, item.path, left_out={name: reasons[is_hidden(name)] for name in others})
+        yield InputPart(item, item.path, left_out={name: reasons[is_hidden(name)] for name in others})
 
 
-def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for each image of an array, and the ids of its classes."""
     array: FoundArray = part.detail
     key = f"{part.item.prefix}{key_of(array.images.file)}!"
@@ -424,5 +424,5 @@ SOURCE = Source(
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,
-    split=_split,
+    parts=_parts,
 )

@@ -18,12 +18,12 @@ from typing import IO, Any
 import numpy as np
 
 from shardwright.core import storage
-from shardwright.core.sources.archives.files import first_members, open_archive, split_archives
+from shardwright.core.sources.archives.files import archive_parts, first_members, open_archive
 from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled_rows
 from shardwright.core.sources.arrays.values import LabelReader
 from shardwright.core.sources.image_files import folder_of
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.source import Context, InputSplit
+from shardwright.core.sources.source import Context, InputPart
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
@@ -86,7 +86,7 @@ def is_cifar_archive(head: bytes) -> bool:
 
 
 def read_batches(
-    part: InputSplit, is_archive: bool, context: Context
+    part: InputPart, is_archive: bool, context: Context
 ) -> Iterator[tuple[str, str, Rows, LabelReader]]:
     """Yields (rest of the keys, split, images, labels) of a batch, or of each batch in an archive.
 
@@ -105,14 +105,14 @@ def read_batches(
         yield keys[name], split_of_batch(name), *_read_batch(name, files, context)
 
 
-def _members_of(part: InputSplit, context: Context) -> tuple[dict[str, FileSlice], dict[str, str]]:
+def _members_of(part: InputPart, context: Context) -> tuple[dict[str, FileSlice], dict[str, str]]:
     """Returns the files of one of CIFAR's archives by name, and their keys in the archive, each with `!`.
 
     Raises:
       UsageError: If the archive is damaged, or holds no batches.
     """
     files, keys = dict[str, FileSlice](), dict[str, str]()
-    with open_archive(next(split_archives(part.item, context)), context) as opened:
+    with open_archive(next(archive_parts(part.item, context)), context) as opened:
         for ref in opened.members:
             folder, _, name = ref.key.rpartition("/")
             if ref.is_candidate and _FOLDERS.fullmatch(folder):

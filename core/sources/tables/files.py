@@ -21,7 +21,7 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import content_digest
 from shardwright.core.sources.file_states import ImageRoot, local_state
 from shardwright.core.sources.input_probe import HEAD_BYTES
-from shardwright.core.sources.source import Input, InputSplit
+from shardwright.core.sources.source import Input, InputPart
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import columns, parquet, texts
 from shardwright.core.sources.tables.columns import looks_like_path, usual_columns
@@ -95,10 +95,10 @@ class Table(NamedTuple):
         notes = {"images": " as base64"} if self.is_base64 else {}
         return f"a {kind} manifest{header}: {columns.describe_columns(self.names, self.has_objects, notes)}"
 
-    def parts(self, item: Input) -> Iterator[InputSplit]:
+    def parts(self, item: Input) -> Iterator[InputPart]:
         """Yields the parts of the table that workers list in parallel."""
         for place in ranges_of(self):
-            yield InputSplit(item, self.file.path, (self, place))
+            yield InputPart(item, self.file.path, (self, place))
 
 
 #: A table, and known values of its columns in the first rows.

@@ -15,8 +15,8 @@ from operator import methodcaller
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.concurrency.converters import Crashed, call_in_process
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.concurrency.worker_pool import Crashed, call_in_process
 from shardwright.core.images.signatures import extension_of, kind_of
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import content_digest

@@ -27,7 +27,7 @@ from shardwright.core.sources.image_files import (
     number_in,
     split_in,
 )
-from shardwright.core.sources.source import Context, InputSplit
+from shardwright.core.sources.source import Context, InputPart
 from shardwright.core.sources.tables.columns import (
     HEIGHT,
     ML_USE,
@@ -79,7 +79,7 @@ def with_class_ids(items: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef 
         yield ref
 
 
-def list_rows(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_rows(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every row of a part of a table, and the ids of its classes."""
     table, place = part.detail
     with storage.translated_errors("read", part.path):

@@ -35,7 +35,7 @@ from shardwright.core.records.values import annotations_of, classes_of_image, ex
 from shardwright.core.sources.containers import keeps_splits
 from shardwright.core.sources.image_files import annotated, join, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.source import Context, Input, InputPart, Source
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables.columns import names_shown
 from shardwright.core.sources.tfrecord import files
@@ -71,14 +71,14 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     return counted(len(read), "TFRecord file") + (f" (records with {names_shown(names)})" if names else "")
 
 
-def split(item: Input, context: Context) -> Iterator[InputSplit]:
-    """Yields one split for each file of an input that is read, and one for all others."""
+def _parts(item: Input, context: Context) -> Iterator[InputPart]:
+    """Yields one part for each file of an input that is read, and one for all others."""
     with storage.translated_errors("list", item.path):
         folder, read, others = files.files_of(item.path, item.is_file, context.settings)
     for file in read:
-        yield InputSplit(item, join(folder, file.relative), file)
+        yield InputPart(item, join(folder, file.relative), file)
     if others:
-        yield InputSplit(item, folder, left_out=others)
+        yield InputPart(item, folder, left_out=others)
 
 
 @dataclass
@@ -96,7 +96,7 @@ class _Opened:
       class_ids: Class names and their ids, as found in records.
     """
 
-    part: InputSplit
+    part: InputPart
     file: RecordFile
     settings: ConvertSettings
     known_records: KnownRecords
@@ -132,7 +132,7 @@ class _Opened:
         return key
 
 
-def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every record of a file, and the ids of its classes."""
     file, settings = part.detail, context.settings
     known_records = files.known_records(file, settings, part.path)
@@ -304,6 +304,6 @@ SOURCE = Source(
     accepts=lambda probe, settings: files.accepts(probe),
     describe=_describe,
     list_part=list_part,
-    split=split,
+    parts=_parts,
     has_keypoints=True,
 )

@@ -77,7 +77,7 @@ _ID = re.compile(r"(?<![a-z_])id\s*:\s*(\d{1,18})")
 
 
 class RecordFile(NamedTuple):
-    """A file of an input that is read; `InputSplit.detail` carries it.
+    """A file of an input that is read; `InputPart.detail` carries it.
 
     Attributes:
       relative: Path relative to the input; its name if it is the input.

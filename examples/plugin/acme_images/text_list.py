@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from shardwright.core import storage
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.source import Context, InputSplit, Source
+from shardwright.core.sources.source import Context, InputPart, Source
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import Needs
@@ -15,7 +15,7 @@ def accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     return probe.is_file and probe.name.endswith(".list")
 
 
-def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
+def list_part(part: InputPart, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for each line."""
     folder = part.path.rpartition("/")[0]
     for number, line in enumerate(storage.read_bytes(part.path).decode().splitlines(), 1):

@@ -33,7 +33,7 @@ def in_parts_and_whole(path: str, name: str, **given: str) -> list[Counter[str] 
     for one_worker in (False, True):
         context = Context(ConvertSettings(input=(path,), **given), Spool("unused"), one_worker=one_worker)
         try:
-            parts = list(source.split(item, context))
+            parts = list(source.parts(item, context))
             results.append(
                 Counter(repr(found) for part in parts for found in source.list_part(part, context))
             )
@@ -90,7 +90,7 @@ def test_each_class_folder_is_a_part(
     place = f"{bucket.url}/{root}"
     context = Context(ConvertSettings(input=(place,), **given), Spool("unused"))
     source = source_by_name("file_names" if given else "class_folders")
-    found = [part.detail[1] for part in source.split(Input(place, ""), context)]
+    found = [part.detail[1] for part in source.parts(Input(place, ""), context)]
     assert found == [FolderPart(*part) if isinstance(part, tuple) else FolderPart(part) for part in parts]
 
 

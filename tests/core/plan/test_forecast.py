@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from shardwright.core.concurrency.converters import converters
+from shardwright.core.concurrency.worker_pool import worker_pool
 from shardwright.core.conversion import ShardRecipe
 from shardwright.core.plan import forecast
 from shardwright.core.plan.assign import Placement, limit_order, shard_order
@@ -194,7 +194,7 @@ def test_a_sample_skips_faults_until_it_is_full(tmp_path: Path, in_processes: bo
             Image.new("RGB", (4, 4), (i, 0, 0)).save(path)
         refs.append(ImageRef(path.name, str(path), "c", size=path.stat().st_size))
     recipe = ShardRecipe(ConvertSettings(resize="4", image_format="raw"), CLASSIFICATION, {"c": 0})
-    with converters(in_processes):
+    with worker_pool(in_processes):
         sample = take_sample(refs, recipe)
     assert sample.faults == {"EMPTY_FILE": sample.tried - SAMPLE_IMAGES}
     assert sample.tried == 86  # the 64th readable image is number 85

@@ -13,7 +13,7 @@ from helpers.listing import look_at
 from PIL import Image
 
 from shardwright.core.sources.inputs import recognize
-from shardwright.core.sources.listing import Confinement, list_part, split_inputs
+from shardwright.core.sources.listing import Confinement, input_parts, list_part
 from shardwright.core.sources.rules import make_rules
 from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
@@ -31,7 +31,7 @@ def _listed(path: Path, **values: Any) -> list[tuple[str, str]]:
     context = Context(settings, Spool(str(path.parent.parent)), make_rules(settings, (), 0))
     return [
         (os.path.basename(found.uri), found.reason)
-        for part in split_inputs([item], context)
+        for part in input_parts([item], context)
         for found in list_part(part, context)
         if isinstance(found, ImageRef)
     ]

@@ -19,12 +19,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardwright.core.sources import class_folders
-from shardwright.core.sources.class_folders import split_folder
+from shardwright.core.sources.class_folders import folder_parts
 from shardwright.core.sources.folder_tree import FolderTree
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.listing import list_part
 from shardwright.core.sources.rules import make_rules
-from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name
+from shardwright.core.sources.source import Context, Input, InputPart, source_by_name
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines.cli import main
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -56,7 +56,7 @@ def listed(path: str, source: str = "class_folders", **given: Any) -> Counter[st
     chosen = ConvertSettings(input=(path,), **given)
     context = Context(chosen, Spool("unused"), make_rules(chosen, (), 0))
     try:
-        (part,) = source_by_name(source).split(Input(path, "in/", source), context)
+        (part,) = source_by_name(source).parts(Input(path, "in/", source), context)
         return Counter(repr(found) for found in list_part(part, context))
     except ShardwrightError as error:
         return f"{type(error).__name__}: {error}"
@@ -108,8 +108,8 @@ def test_every_file_of_a_folder_is_listed_once(
 def test_the_meaning_of_folders_travels_with_a_part(tree: FolderTree) -> None:
     """Also the order of the splits, because files outside of them belong to the first."""
     context = Context(ConvertSettings(), Spool("unused"), one_worker=True)
-    coder = beam.coders.registry.get_coder(InputSplit)
-    (part,) = split_folder(Input("in", ""), tree, context)
+    coder = beam.coders.registry.get_coder(InputPart)
+    (part,) = folder_parts(Input("in", ""), tree, context)
     found = coder.decode(coder.encode(part)).detail[0]
     assert found == tree and list(found.splits) == list(tree.splits)
 

@@ -143,7 +143,7 @@ def test_every_row_is_the_same_in_any_ranges(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr(files, "STRETCH", stretch)
         for file, refs in whole.items():
             context = Context(ConvertSettings(input=(str(file),)), Spool(str(tmp_path)))
-            assert len(list(manifest.SOURCE.split(Input(str(file), "", is_file=True), context))) > 10
+            assert len(list(manifest.SOURCE.parts(Input(str(file), "", is_file=True), context))) > 10
             assert listed(file) == refs
 
 

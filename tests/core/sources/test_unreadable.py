@@ -21,7 +21,7 @@ from helpers.records import quarantine
 from helpers.trees import put_files
 from PIL import Image
 
-from shardwright.core.concurrency.converters import call_in_process
+from shardwright.core.concurrency.worker_pool import call_in_process
 from shardwright.schemas.ledger import Entry
 
 PSD = b"8BPS\0\1" + bytes(range(200))

@@ -1,4 +1,4 @@
-"""The converters of this process: threads that decode and encode, each in a worker process or by itself."""
+"""The pool of this process: threads that decode and encode, each in a worker process or by itself."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Crashed(Exception):
         self.how = how
 
 
-class Converters:
+class WorkerPool:
     """Converts items in parallel, in order.
 
     Args:
@@ -107,7 +107,7 @@ class Converters:
           weigh: Returns the number of bytes that an item takes until its result is consumed.
           crashed: Returns the result for an item whose conversion ended its process, from the item and the
             signal or exit code. Without it, such an end is an error.
-          max_items: As in `ordered_map`; None for a number that keeps all converters busy.
+          max_items: As in `ordered_map`; None for a number that keeps all of them busy.
           max_weight: As in `ordered_map`.
           chunk_items: As in `ordered_map`.
 
@@ -165,7 +165,7 @@ class Converters:
         """Starts a process for the next thread that needs one. If that fails, that thread tries again.
 
         Raises:
-          EngineError: If no process can be started, or the converters are closed.
+          EngineError: If no process can be started, or the pool is closed.
         """
         process: WorkerProcess | None = None
         try:
@@ -246,13 +246,13 @@ def _explain(death: WorkerDied) -> str:
 
 
 _lock = threading.Lock()
-_current: Converters | None = None
+_current: WorkerPool | None = None
 _users = 0
 
 
 @contextlib.contextmanager
-def converters(in_processes: bool, preload: str = "") -> Iterator[Converters]:
-    """Provides the converters of this process while the block runs. Blocks within it use the same ones.
+def worker_pool(in_processes: bool, preload: str = "") -> Iterator[WorkerPool]:
+    """Provides the pool of this process while the block runs. Blocks within it use the same one.
 
     Args:
       in_processes: Whether worker processes convert.
@@ -261,7 +261,7 @@ def converters(in_processes: bool, preload: str = "") -> Iterator[Converters]:
     global _current, _users
     with _lock:
         if _current is None:
-            _current = Converters(usable_cpus() if in_processes else worker_threads(), in_processes, preload)
+            _current = WorkerPool(usable_cpus() if in_processes else worker_threads(), in_processes, preload)
         used = _current
         _users += 1
     try:
@@ -281,9 +281,9 @@ def converters(in_processes: bool, preload: str = "") -> Iterator[Converters]:
             used.close()
 
 
-def current_converters() -> Converters:
-    """Returns the converters of the command, or else the converters of this process."""
-    return _current or _own_converters()
+def current_pool() -> WorkerPool:
+    """Returns the pool of the command, or else that of this process."""
+    return _current or _own_pool()
 
 
 def call_in_process(function: Callable[..., Result], *args: Any) -> Result:
@@ -298,7 +298,7 @@ def call_in_process(function: Callable[..., Result], *args: Any) -> Result:
     """
     if not sys.executable:
         return function(*args)
-    used = _current if _current is not None and _current.in_processes else _own_converters()
+    used = _current if _current is not None and _current.in_processes else _own_pool()
     return used.call(function, *args)
 
 
@@ -308,16 +308,16 @@ def current_tasks() -> list[Task]:
 
 
 @lru_cache(1)
-def _own_converters() -> Converters:
-    """Returns converters for a process that an engine started, which end with it.
+def _own_pool() -> WorkerPool:
+    """Returns a pool for a process that an engine started, which ends with it.
 
     An engine mostly starts a process for each processor, so threads do the work unless `--pool` says
     otherwise.
     """
-    own = Converters(worker_threads(), values_of(job_options()).get("pool") == PROCESSES)
+    own = WorkerPool(worker_threads(), values_of(job_options()).get("pool") == PROCESSES)
     atexit.register(own.close)
     watch_engine_worker(lambda: [*UNDERWAY.tasks(), *own.tasks()])
     return own
 
 
-os.register_at_fork(after_in_child=_own_converters.cache_clear)  # a child would read answers to its parent
+os.register_at_fork(after_in_child=_own_pool.cache_clear)  # a child would read answers to its parent

@@ -21,22 +21,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardwright.core.concurrency.converters import (
-    Converters,
-    Crashed,
-    call_in_process,
-    converters,
-    current_converters,
-)
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.concurrency.worker_pool import (
+    Crashed,
+    WorkerPool,
+    call_in_process,
+    current_pool,
+    worker_pool,
+)
 from shardwright.core.concurrency.worker_process import Board, WorkerProcess
 from shardwright.pipelines.log import log_as
 from shardwright.schemas.errors import EngineError, UsageError
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Converters]:
-    pool = Converters(2, in_processes=True)
+def processes() -> Iterator[WorkerPool]:
+    pool = WorkerPool(2, in_processes=True)
     yield pool
     pool.close()
 
@@ -79,19 +79,19 @@ def lost(item: int, how: str) -> int:
     return f"{item} {how}"  # type: ignore[return-value]
 
 
-def test_processes_convert_in_order_and_share_the_work(processes: Converters) -> None:
+def test_processes_convert_in_order_and_share_the_work(processes: WorkerPool) -> None:
     assert list(processes.map(double, range(500), weigh=lambda _: 1)) == [2 * item for item in range(500)]
     found = set(processes.map(process_id, range(100), weigh=lambda _: 1, chunk_items=4))
     assert len(found) == 2 and os.getpid() not in found
 
 
 def test_threads_convert_in_this_process() -> None:
-    pool = Converters(2, in_processes=False)
+    pool = WorkerPool(2, in_processes=False)
     assert set(pool.map(process_id, range(20), weigh=lambda _: 1)) == {os.getpid()}
     pool.close()
 
 
-def test_crashes_cost_the_items_that_caused_them(processes: Converters) -> None:
+def test_crashes_cost_the_items_that_caused_them(processes: WorkerPool) -> None:
     """Also if several are in one chunk, and if a process ends with an exit code."""
     bad = {-signal.SIGSEGV: "SIGSEGV", -signal.SIGABRT: "SIGABRT", 1000 + 7: "exit code 7"}
     first, *others = bad
@@ -100,13 +100,13 @@ def test_crashes_cost_the_items_that_caused_them(processes: Converters) -> None:
     assert found == [f"{item} {bad[item]}" if item in bad else item for item in items]
 
 
-def test_a_killed_process_ends_the_run_and_its_item_is_named(processes: Converters) -> None:
+def test_a_killed_process_ends_the_run_and_its_item_is_named(processes: WorkerPool) -> None:
     with pytest.raises(EngineError, match=r"SIGKILL.* worked on photos/-9.jpg .*memory.*--resume"):
         list(processes.map(die_of, [1, 2, -signal.SIGKILL, 3], weigh=lambda _: 1, crashed=lost))
     assert list(processes.map(double, [1], weigh=lambda _: 1)) == [2]  # another process has its place
 
 
-def test_a_crash_without_a_substitute_ends_the_run(processes: Converters) -> None:
+def test_a_crash_without_a_substitute_ends_the_run(processes: WorkerPool) -> None:
     with pytest.raises(EngineError, match=r"SIGSEGV.* worked on photos/-11.jpg \(decode\)"):
         list(processes.map(die_of, [1, -signal.SIGSEGV], weigh=lambda _: 1))
 
@@ -123,8 +123,8 @@ def test_a_process_that_cannot_be_started_ends_every_run_and_is_tried_again(
         left[0] -= 1
         return WorkerProcess(processes, preload)
 
-    monkeypatch.setattr("shardwright.core.concurrency.converters.WorkerProcess", start)
-    pool = Converters(1, in_processes=True)
+    monkeypatch.setattr("shardwright.core.concurrency.worker_pool.WorkerProcess", start)
+    pool = WorkerPool(1, in_processes=True)
     for _ in range(2):
         with pytest.raises(EngineError, match="No worker process can be started"):
             list(pool.map(die_of, [-signal.SIGSEGV, 1], weigh=lambda _: 1, crashed=lost, chunk_items=1))
@@ -138,10 +138,10 @@ def test_a_full_disk_is_an_error_before_a_process_uses_its_memory_there(
 ) -> None:
     monkeypatch.setattr("tempfile.TemporaryFile", partial(open, "/dev/full", "wb", 0))
     with pytest.raises(EngineError, match="No space left on device"):
-        Converters(1, in_processes=True).start()
+        WorkerPool(1, in_processes=True).start()
 
 
-def test_exceptions_arrive_where_the_results_are_consumed(processes: Converters) -> None:
+def test_exceptions_arrive_where_the_results_are_consumed(processes: WorkerPool) -> None:
     with pytest.raises(UsageError, match="the fifth is wrong"):
         list(processes.map(fail, range(10), weigh=lambda _: 1))
     with pytest.raises(RuntimeError, match="Unpicklable: a"):
@@ -150,7 +150,7 @@ def test_exceptions_arrive_where_the_results_are_consumed(processes: Converters)
 
 @pytest.mark.parametrize("in_processes", [False, True])
 def test_a_single_call_runs_in_a_process_whatever_converts(in_processes: bool) -> None:
-    pool = Converters(1, in_processes)
+    pool = WorkerPool(1, in_processes)
     assert pool.call(pow, 2, 5) == 32
     with pytest.raises(Crashed, match="SIGABRT"):
         pool.call(die_of, -signal.SIGABRT)
@@ -167,7 +167,7 @@ def say(item: int) -> int:
 
 
 def test_what_a_function_prints_is_written_before_its_process_ends(capfd: pytest.CaptureFixture[str]) -> None:
-    pool = Converters(1, in_processes=True)
+    pool = WorkerPool(1, in_processes=True)
     list(pool.map(say, range(3), weigh=lambda _: 1))
     pool.close()
     assert capfd.readouterr().out == "item 0 item 1 item 2 "
@@ -181,7 +181,7 @@ def say_at_once(item: int) -> int:
 def test_a_function_may_print_where_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with os.fdopen(writer, "w") as unread, converters(in_processes=True) as pool:
+    with os.fdopen(writer, "w") as unread, worker_pool(in_processes=True) as pool:
         monkeypatch.setattr(sys, "stdout", unread)
         assert list(pool.map(say_at_once, [1, 2], weigh=lambda _: 1)) == [1, 2]
 
@@ -205,7 +205,7 @@ def test_a_function_prints_and_logs_as_the_command_does(
 ) -> None:
     monkeypatch.setattr(logging.getLogger(), "level", logging.CRITICAL)
     with log_as(log_format, quiet), contextlib.redirect_stdout(sys.stderr):  # as for --json
-        pool = Converters(1, in_processes=True)
+        pool = WorkerPool(1, in_processes=True)
         list(pool.map(say_loudly, [1], weigh=lambda _: 1))
     pool.close()
     out, err = capfd.readouterr()
@@ -214,7 +214,7 @@ def test_a_function_prints_and_logs_as_the_command_does(
     assert all("message" in json.loads(line) for line in found[:-1])
 
 
-def test_what_a_process_works_on_can_be_read(processes: Converters, tmp_path: Path) -> None:
+def test_what_a_process_works_on_can_be_read(processes: WorkerPool, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     working = threading.Thread(target=lambda: list(processes.map(_wait_for, [str(seen)], weigh=lambda _: 1)))
     working.start()
@@ -248,19 +248,19 @@ def test_a_process_computes_with_one_thread_unless_a_user_says_otherwise(
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     if users:
         monkeypatch.setenv("OPENBLAS_NUM_THREADS", users)
-    with converters(in_processes=True) as used:
+    with worker_pool(in_processes=True) as used:
         assert used.call(count_threads, 0) == threads
 
 
 def test_no_process_outlives_the_converters() -> None:
     before = {process.pid for process in psutil.Process().children()}
-    with converters(in_processes=True, preload="json") as pool:
-        assert current_converters() is pool
+    with worker_pool(in_processes=True, preload="json") as pool:
+        assert current_pool() is pool
         started = {process.pid for process in psutil.Process().children()} - before
         assert started
         for process in started:
             os.kill(process, signal.SIGINT)  # as Ctrl-C does, also while they start
-        with converters(in_processes=False) as inner:  # a command within a command
+        with worker_pool(in_processes=False) as inner:  # a command within a command
             assert inner is pool
         assert list(pool.map(double, [1, 2], weigh=lambda _: 1)) == [2, 4]
     assert not started & {process.pid for process in psutil.Process().children()}
@@ -270,9 +270,9 @@ def test_a_script_need_not_guard_its_main_module(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from shardwright.core.concurrency.converters import Converters\n"
+        "from shardwright.core.concurrency.worker_pool import WorkerPool\n"
         "Path(__file__).with_suffix('.runs').open('a').write('run\\n')\n"
-        "pool = Converters(2, in_processes=True)\n"
+        "pool = WorkerPool(2, in_processes=True)\n"
         "print(list(pool.map(abs, [-1, 2], weigh=lambda _: 1)))\n"
         "pool.close()\n"
     )
@@ -293,7 +293,7 @@ def test_a_process_that_serves_several_commands_works_in_the_folder_of_each(
 def test_a_fork_has_its_own_process_and_threads() -> None:
     script = (
         "import os\n"
-        "from shardwright.core.concurrency.converters import call_in_process\n"
+        "from shardwright.core.concurrency.worker_pool import call_in_process\n"
         "from shardwright.core.concurrency.thread_pool import reading_executor\n"
         "def starter(): return reading_executor().submit(call_in_process, os.getppid).result()\n"
         "assert starter() == os.getpid()\n"
