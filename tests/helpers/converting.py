@@ -13,3 +13,5 @@ def lighten_commands() -> None:
     run.uses_processes = lambda pool: pool == PROCESSES  # as on a machine with one processor
     progress.LINE_SECONDS = 3600.0  # on a busy machine, a command would print lines that no test expects
     os.fsync = lambda descriptor: None  # tests kill processes, but not the machine
+    # Otherwise each parser of options, of which Beam makes hundreds, looks for translations on the disk.
+    os.environ["LANGUAGE"] = "C"
