@@ -371,7 +371,8 @@ def test_images_of_unknown_classes_are_quarantined_and_replace_no_copy(
     put_files(tmp_path / "in", dict.fromkeys(["aaa/1.png", "bee/1.png", "bee/2.png"], picture(7)))
     (tmp_path / "names").write_text("cow\nbee\n")
     argv = ["convert", "--input", tmp_path / "in", "--output", tmp_path / "out", "--dedupe=exact"]
-    assert run(capfd, *argv, "--class_names", tmp_path / "names", "--max_bad_fraction=1").code == 0
+    argv += ["--class_names", tmp_path / "names", "--max_bad_fraction=1", "--verify=none"]
+    assert run(capfd, *argv).code == 0
     found = outcomes(tmp_path / "out")
     assert found == {"aaa/1.png": "UNKNOWN_LABEL", "bee/1.png": "written", "bee/2.png": "bee/1.png"}
     assert check_books(tmp_path / "out")["aaa/1.png"]["stage"] == "build"
@@ -462,7 +463,7 @@ def test_every_kind_of_file_is_accounted_for(tmp_path: Path) -> None:
         "bee/link.png": "bee/1.Png", "linked/1.png": "linked-twice/1.png",
     }  # fmt: skip
     output = tmp_path / "out"
-    convert(input=tree, output=output, max_bad_fraction=1, dedupe="exact")
+    convert(input=tree, output=output, max_bad_fraction=1, dedupe="exact", verify="none")
     assert outcomes(output) == expected
     lines = [json.loads(line) for line in (output / "quarantine.jsonl").read_text().splitlines()]
     assert all(line["message"] and line["stage"] and line["uri"].startswith(str(tree)) for line in lines)
@@ -490,12 +491,12 @@ def test_folders_deeper_than_pythons_recursion_limit_are_read() -> None:
         subprocess.run(["rm", "-rf", deep], check=True)
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("dedupe", ["none", "exact"])
-def test_odd_names_are_preserved_in_records_ledgers_and_quarantine(
-    capfd: Capture, tmp_path: Path, dedupe: str
+def test_odd_names_of_images_and_in_the_paths_of_input_and_output_are_preserved(
+    capfd: Capture, tmp_path: Path
 ) -> None:
-    tree = tmp_path / "in"
+    """In these paths, folders with names of all kinds lie one below the other."""
+    place = os.fsdecode(os.path.join(os.fsencode(tmp_path), *NAMES))
+    tree, output = f"{place}-in", Path(place)
     expected = {}
     for i, name in enumerate(NAMES):
         for suffix, data in ((b".png", picture(i)), (b".jpg", b"no image %d" % i)):
@@ -505,44 +506,19 @@ def test_odd_names_are_preserved_in_records_ledgers_and_quarantine(
                 file.write(data)
             key = key_from_bytes(name + b"/" + name + suffix)
             expected[key] = "written" if suffix == b".png" else "NOT_AN_IMAGE"
-    argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--max_bad_fraction=1")
-    done = run(capfd, *argv, f"--dedupe={dedupe}", "--resize=4", "--verify=none")
-    assert (done.code, done.err) == (0, "")
-    assert outcomes(tmp_path / "out") == expected
-    assert by_key(tmp_path / "out").keys() == {key for key, what in expected.items() if what == "written"}
-    labels = document(tmp_path / "out")["plan"]["labels"]
-    assert labels == sorted((key_from_bytes(name) for name in NAMES), key=str.encode)
-    assert (tmp_path / "out/labels.txt").read_bytes().count(b"\n") == len(NAMES)
-    for argv in (
-        ("validate", "--dataset", tmp_path / "out"),
-        ("plan", "--input", tree),
-        ("inspect", "--dataset", tmp_path / "out"),
-    ):
-        done = run(capfd, *argv)
-        assert (done.code, done.err) == (0, ""), done
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(b"/".join(NAMES), id="nested"),  # all kinds of names, one below the other
-        pytest.param(b"100%\xff", id="bytes"),
-    ],
-)
-def test_odd_names_in_the_paths_of_input_and_output_work(capfd: Capture, tmp_path: Path, name: bytes) -> None:
-    place = os.fsdecode(os.path.join(os.fsencode(tmp_path), name))
-    tree = f"{place}-in"
-    make_tree(Path(tree), images=3)
-    (Path(tree) / "ant/bad.png").write_bytes(b"bad")
-    output = Path(place)
-    argv = ("convert", f"--input={tree}", f"--output={place}")
+    argv = ("convert", f"--input={tree}", f"--output={place}", "--resize=4", "--verify=none")
     done = run(capfd, *argv)
     assert (done.code, done.err.count("\n"), "Traceback" in done.err) == (1, 1, False), done
-    assert run(capfd, *argv, "--resume", "--max_bad_fraction=1").code == 0
-    assert run(capfd, *argv, "--overwrite", "--max_bad_fraction=1", "--dedupe=exact").code == 0
+    for option in ("--resume", "--overwrite"):
+        done = run(capfd, *argv, option, "--max_bad_fraction=1", "--dedupe=exact")
+        assert (done.code, done.err) == (0, ""), done
     assert document(output)["name"] == printable(output.name)
-    assert outcomes(output)["ant/bad.png"] == "NOT_AN_IMAGE"
+    assert outcomes(output) == expected
+    (tmp_path / "link").symlink_to(output)  # TensorFlow reads no file whose path is not UTF-8
+    assert by_key(tmp_path / "link").keys() == {key for key, what in expected.items() if what == "written"}
+    labels = document(output)["plan"]["labels"]
+    assert labels == sorted((key_from_bytes(name) for name in NAMES), key=str.encode)
+    assert (output / "labels.txt").read_bytes().count(b"\n") == len(NAMES)
     for argv in (
         ("validate", f"--dataset={place}"),
         ("inspect", f"--dataset={place}"),
@@ -557,7 +533,7 @@ def test_names_like_options_short_names_of_runners_and_a_single_class_are_accept
 ) -> None:
     make_tree(tmp_path / "in", classes=["ant"])
     monkeypatch.chdir(tmp_path)
-    done = run(capfd, "convert", "--input=in", "--output=-o", "--runner=direct")
+    done = run(capfd, "convert", "--input=in", "--output=-o", "--runner=direct", "--verify=none")
     assert done.code == 0 and not done.err
     assert "warning: There is only one class, 'ant'" in done.out
     assert done.out.endswith("next: shardwright inspect ./-o\n")
