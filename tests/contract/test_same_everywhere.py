@@ -239,7 +239,7 @@ def _put(name: str, tmp_path: Path) -> tuple[str, Callable[[object], dict[str, s
     }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", _CASES)
 def test_the_dataset_is_the_same_everywhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -326,6 +326,7 @@ def test_patterns_without_a_match_are_refused(pattern: str, tmp_path: Path) -> N
     assert "check the path, or name the folder" in refusal(tmp_path / "in" / pattern)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])
 def test_damage_is_counted_once(compression: str, detection: Path, tmp_path: Path) -> None:
     """All records that `dataset.json` counts are kept or have a fault, and none is invented."""
