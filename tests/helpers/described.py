@@ -129,17 +129,22 @@ def _own(root: Path) -> dict[str, Any]:
     return {**_of_table(root), "layout": str(root / "own.yaml")}
 
 
+def converted_once(root: Path, settings: Callable[[Path], dict[str, Any]]) -> Path:
+    """Converts to `out` in a folder, unless another process of this run did so before."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "out" / "dataset.json").exists():
+            convert(output=root / "out", **settings(root))
+    return root / "out"
+
+
 @functools.cache
 def described(kind: str) -> Path:
     """Returns the directory of a dataset of one of `KINDS`, which the processes of a run convert once."""
-    root = shared_folder / kind
-    root.mkdir(parents=True, exist_ok=True)
     source, settings = KINDS[kind]
-    with drawing(), (root / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (root / "out" / "dataset.json").exists():
-            convert(output=str(root / "out"), **{**_SMALL, **source(root), **settings})
-    return root / "out"
+    with drawing():
+        return converted_once(shared_folder / kind, lambda root: {**_SMALL, **source(root), **settings})
 
 
 def _of_gray_and_colors(root: Path) -> dict[str, Any]:
