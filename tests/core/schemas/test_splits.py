@@ -152,9 +152,8 @@ def test_every_table_and_file_has_that_order(capsys: Capture, tmp_path: Path) ->
         copy_photos(tmp_path / "in" / split, 12)
     assert cli.main(["plan", str(tmp_path / "in")]) == 0
     assert shown() == wanted
-    for command in (["plan", str(PHOTOS)], ["convert", str(PHOTOS), out]):
-        assert cli.main([*command, *options]) == 0
-        assert shown() == wanted
+    assert cli.main(["convert", str(PHOTOS), out, *options, "--verify=none"]) == 0
+    assert shown() == wanted
     assert cli.main(["inspect", out, "--records", "0"]) == 0
     assert shown() == wanted * 2  # the splits, and the outcomes of their files
     made = document(Path(out))
