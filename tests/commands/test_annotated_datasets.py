@@ -227,7 +227,7 @@ def test_objects_in_a_dataset_of_hugging_face_reach_the_records(tmp_path: Path, 
 
 def test_a_dataset_is_compared_with_its_rows(tmp_path: Path) -> None:
     source = write_arrow(tmp_path / "rows.arrow", table_of(_IMAGES, label=_LABELS), compression="zstd")
-    convert(input=source, output=tmp_path / "out")
+    convert(input=source, output=tmp_path / "out", verify="none")
     write_arrow(source, table_of([*_IMAGES[:9], png(77), *_IMAGES[10:]], label=_LABELS))
     (finding,) = compared(tmp_path / "out", source)
     assert finding.code == "SOURCE_CHANGED" and finding.key == "rows.arrow!000009"

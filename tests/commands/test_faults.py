@@ -63,7 +63,10 @@ from shardwright.schemas.version import LEASE_JSON
 Capture = pytest.CaptureFixture[str]
 Convert = Callable[..., Done]
 IMAGES = 130
-SETTINGS = ("--resize=8", "--splits=train=0.7,test=0.3", "--shards=train=4,test=2", "--max_bad_fraction=0.1")
+SETTINGS = (
+    "--resize=8", "--splits=train=0.7,test=0.3", "--shards=train=4,test=2", "--max_bad_fraction=0.1",
+    "--verify=none",
+)  # fmt: skip
 STORAGE = "shardwright.core.storage"
 READ = "shardwright.core.conversion:read_image"
 
@@ -91,7 +94,7 @@ def small(tmp_path: Path) -> Path:
 @pytest.fixture
 def convert_small(capfd: Capture, tmp_path: Path, small: Path) -> Convert:
     """Converts the small tree to `out` in the temporary folder."""
-    return partial(run, capfd, "convert", "--input", small, "--output", tmp_path / "out")
+    return partial(run, capfd, "convert", "--input", small, "--output", tmp_path / "out", "--verify=none")
 
 
 def argv_of(tree: Path, tmp_path: Path) -> tuple[object, ...]:

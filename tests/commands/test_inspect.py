@@ -242,7 +242,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
         more = (
             {"image_format": "png"} if layout == "files" else {"compression": _COMPRESSED.get(layout, "none")}
         )
-        convert(input=str(root / "in"), output=str(root / layout), layout=name, resize="20x12", **more)
+        more["resize"] = "20x12"
+        convert(input=str(root / "in"), output=str(root / layout), layout=name, verify="none", **more)
     return root
 
 
@@ -281,7 +282,7 @@ def test_boxes_in_a_single_list_are_drawn(tmp_path: Path) -> None:
         "needs: objects\nfeatures:\n  image: {fill: encoded}\n  boxes: {fill: boxes, tensor: true}\n"
         "  kinds: {fill: object_label}\n"
     )
-    convert(input=str(file), output=str(tmp_path / "out"), layout=str(tmp_path / "boxes.yaml"))
+    convert(input=file, output=tmp_path / "out", layout=tmp_path / "boxes.yaml", verify="none")
     inspect(str(tmp_path / "out"), contact_sheet=str(tmp_path / "sheet.png"))
     row = np.asarray(Image.open(tmp_path / "sheet.png"))[8 + SIDE // 2, 8 : 8 + SIDE].astype(int)
     drawn = np.flatnonzero(np.ptp(row, axis=1) > 50)

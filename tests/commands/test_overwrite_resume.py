@@ -56,8 +56,8 @@ from shardwright.schemas.sidecars import SIDECARS
 
 Capture = pytest.CaptureFixture[str]
 #: Settings of the finished dataset, for the function and for the command line.
-MADE: dict[str, Any] = {"shards": 4, "image_format": "png"}
-SETTINGS = ("--shards=4", "--image_format=png")
+MADE: dict[str, Any] = {"shards": 4, "image_format": "png", "verify": "none"}
+SETTINGS = ("--shards=4", "--image_format=png", "--verify=none")
 STORAGE = "shardwright.core.storage"
 LEASE = "_work/lease.json"
 STOP = partial(signal_self, signal.SIGSTOP)
@@ -272,7 +272,7 @@ def test_an_overwrite_can_be_killed_at_any_moment(
     capfd: Capture, tmp_path: Path, tree: Path, made: Path, target: str, text: str, call: int, command: str
 ) -> None:
     old = identity(made)
-    settings = ("--shards=2", "--image_format=png")
+    settings = ("--shards=2", "--image_format=png", "--verify=none")
     argv = ("convert", "--input", tree, "--output", made, *settings)
     kill = partial(at_call, target, text, call, KILL)
     assert run_forked(tmp_path / "log", *argv, "--overwrite", before=kill).code == -signal.SIGKILL
@@ -311,7 +311,7 @@ COMMANDS = {
 def versions(originals: Path) -> Path:
     """A tree, and an old and a new dataset of it."""
     (originals / "old").symlink_to(originals)
-    convert(input=str(originals / "in"), output=str(originals / "new" / "out"), shards=2)
+    convert(input=str(originals / "in"), output=str(originals / "new" / "out"), shards=2, verify="none")
     return originals
 
 
@@ -395,7 +395,7 @@ def test_a_running_conversion_keeps_others_away_and_a_killed_one_does_not(
     capfd: Capture, tmp_path: Path, tree: Path, option: str
 ) -> None:
     output = tmp_path / "out"
-    argv = ("convert", "--input", tree, "--output", output, "--shards=2")
+    argv = ("convert", "--input", tree, "--output", output, "--shards=2", "--verify=none")
     before = partial(at_call, f"{STORAGE}:move_into_place", "_work/", 2, STOP)
     first = start(tmp_path / "log", *argv, before=before)
     stopped(first)
@@ -427,7 +427,7 @@ def test_a_run_that_lost_its_lease_writes_nothing_more(
     target, text, options = _STOPS[moment]
     if not options:
         shutil.rmtree(made)
-    argv = ("convert", "--input", tree, "--output", made)
+    argv = ("convert", "--input", tree, "--output", made, "--verify=none")
     before = partial(at_call, target, text, 1, STOP)
     zombie = start(tmp_path / "log", *argv, "--shards=1", *options, before=before)
     stopped(zombie)
@@ -465,7 +465,7 @@ def test_a_rebuild_that_lost_its_lease_does_not_recreate_its_version(
 
     monkeypatch.setattr(storage, function, taken_over)
     with pytest.raises(EngineError, match=message):
-        rebuild(input=str(tree), output=str(output), shards=1)
+        rebuild(input=tree, output=output, shards=1, verify="none")
     assert lost and not lost[0].exists() and not (output / "latest.json").exists()
     assert json.loads((output / "lease.json").read_text())["holder"] == "theirs"
 
@@ -593,9 +593,9 @@ def test_an_earlier_run_of_this_process_blocks_nobody(
         write = storage.write_if_match
         patch.setattr(storage, "write_if_match", lambda *args: write(*args) if args[1] else fail())
         patch.setattr(storage, "move_into_place", lambda *_: fail())
-        convert(input=str(tree), output=str(output))
+        convert(input=tree, output=output, verify="none")
     assert (output / LEASE).exists()
-    convert(input=str(tree), output=str(output), resume=True)
+    convert(input=tree, output=output, verify="none", resume=True)
     assert not (output / LEASE).exists()
 
 

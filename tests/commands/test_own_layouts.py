@@ -129,14 +129,14 @@ def test_the_layout_is_carried_and_shown_with_its_name(
 ) -> None:
     rows, out, again = put_rows([GOOD, GOOD]), str(tmp_path / "out"), str(tmp_path / "again")
     (tmp_path / "shop.yaml").write_text(LAYOUT)
-    convert(input=rows, output=out, layout=tmp_path / "shop.yaml")
+    convert(input=rows, output=out, layout=tmp_path / "shop.yaml", verify="none")
     document = json.loads((tmp_path / "out" / "dataset.json").read_text())
     assert document["layout"] == document["settings"]["layout"]["name"] == "shop"
     assert document["settings"] == document["plan"]["settings"]
     (tmp_path / "shop.yaml").unlink()  # the file is not needed any more
     capsys.readouterr()
     assert main(["plan", str(rows), "--plan_from", out]) == 0
-    assert main(["convert", str(rows), again, "--plan_from", out]) == 0
+    assert main(["convert", str(rows), again, "--plan_from", out, "--verify=none"]) == 0
     stored = json.loads((tmp_path / "again" / "dataset.json").read_text())
     assert (stored["features"], stored["fingerprint"]) == (document["features"], document["fingerprint"])
     assert main(["inspect", again]) == 0
@@ -177,7 +177,7 @@ def test_the_plan_estimates_the_size(
     if "\n" in layout:
         (tmp_path / "mine.yaml").write_text(layout)
         layout = str(tmp_path / "mine.yaml")
-    made = convert(input=photos, output=tmp_path / "out", layout=layout, **settings)
+    made = convert(input=photos, output=tmp_path / "out", layout=layout, verify="none", **settings)
     written = sum(shard.bytes for shards in made.dataset.splits.values() for shard in shards)
     assert sum(made.dataset.plan.estimate.values()) == pytest.approx(written, rel=tolerance)
 

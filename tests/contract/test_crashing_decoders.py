@@ -67,7 +67,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of these images."""
-    return Path(convert(input=images, output=tmp_path_factory.mktemp("whole") / "out", shards=4).path)
+    output = tmp_path_factory.mktemp("whole") / "out"
+    return Path(convert(input=images, output=output, shards=4, verify="none").path)
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_a_crash_quarantines_its_image_or_leaves_it_without_a_fingerprint_and_th
     first, second, *_ = sorted(source.rglob("*.*"))
     accident(first, _SEGFAULT, "conversion:fingerprint")
     met = accident(second, _SEGFAULT)
-    options = ("--dedupe=near", "--pool=processes", "--max_bad_fraction=0.5")
+    options = ("--dedupe=near", "--pool=processes", "--max_bad_fraction=0.5", "--verify=none")
     assert run(capfd, "convert", source, out, *options).code == 0
     assert {*met.read_text().split()} == {"fingerprint", "convert_image"}
     entries = check_books(out)
@@ -131,9 +132,8 @@ def test_an_exit_in_a_hook_is_a_failure_of_the_hook(
         "    return item.image\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    options = ("--map=leaving:leave", "--pool=processes", "--max_bad_fraction=0.02")
-    argv = ("convert", images, tmp_path / "out", *options)
-    assert run(capfd, *argv).code == 0
+    options = ("--map=leaving:leave", "--pool=processes", "--max_bad_fraction=0.02", "--verify=none")
+    assert run(capfd, "convert", images, tmp_path / "out", *options).code == 0
     (bad,) = [entry for entry in check_books(tmp_path / "out").values() if entry["outcome"] == "quarantined"]
     assert (bad["key"], bad["reason"], bad["stage"]) == ("bee/007.png", "MAP_FAILED", "map")
     assert bad["message"] == "leaving:leave or the decoder ended the process (exit code 0)"

@@ -50,7 +50,7 @@ def colors(drawn: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(count):
             color = tuple(min(255, value + number) for value in PURE[name])
             Image.new("RGB", (24, 24), color).save(root / "in" / name / f"{number}.png")
-    shares = {"splits": "train=0.6,test=0.4", "image_format": "png"}
+    shares = {"splits": "train=0.6,test=0.4", "image_format": "png", "verify": "none"}
     convert(input=str(root / "in"), output=str(root / "out"), **shares)
     return root / "out"
 

@@ -51,6 +51,7 @@ def own(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         output=str(output),
         splits="train=0.6,validation=0.2,test=0.2",
         shards="train=3,validation=1,test=2",
+        verify="none",
     )
     return output
 
