@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-
 
 def fill_in(template: Path, filters: Mapping[str, Callable[..., Any]] | None = None, **values: Any) -> str:
     """Returns the text of a template with its values, which nothing escapes.
@@ -17,6 +15,8 @@ def fill_in(template: Path, filters: Mapping[str, Callable[..., Any]] | None = N
       filters: Functions that it applies to values, by name.
       **values: The values by name; all that it uses.
     """
+    from jinja2 import Environment, StrictUndefined  # readers do not have it
+
     jinja = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )

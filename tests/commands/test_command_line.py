@@ -30,7 +30,7 @@ from PIL import Image
 
 from shardwright.core.concurrency.resources import job_options, values_of
 from shardwright.pipelines import cli, log, options
-from shardwright.pipelines.command import BeamOptions, Command, Outcome
+from shardwright.pipelines.command import BeamOptions, Command, CommandResult
 from shardwright.pipelines.log import forgiving_streams, print_result
 from shardwright.pipelines.prepare import launch_facts
 from shardwright.pipelines.run import as_shardwright_error
@@ -40,7 +40,7 @@ from shardwright.schemas.configuration.settings import settings_from
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, UsageError
 
 Capture = pytest.CaptureFixture[str]
-DONE = Outcome(lambda: None, dict)
+DONE = CommandResult(lambda: None, dict)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,13 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--colour", default="red")
 
 
-def make(run: Callable[[argparse.Namespace], Outcome] | None = None, **settings: Any) -> Command:
+def make(run: Callable[[argparse.Namespace], CommandResult] | None = None, **settings: Any) -> Command:
     """Returns a command that prints its option."""
 
-    def execute(given: argparse.Namespace) -> Outcome:
+    def execute(given: argparse.Namespace) -> CommandResult:
         print("a library prints this")
         text = f"colour {given.colour}, others {given.beam_options}"
-        return Outcome(lambda: print(text), lambda: {"colour": given.colour}, "Not so.")
+        return CommandResult(lambda: print(text), lambda: {"colour": given.colour}, "Not so.")
 
     module = SimpleNamespace(
         HELP="Paints.",
@@ -69,7 +69,7 @@ def make(run: Callable[[argparse.Namespace], Outcome] | None = None, **settings:
 def failing(error: BaseException) -> Command:
     """Returns a command that raises."""
 
-    def run(given: argparse.Namespace) -> Outcome:
+    def run(given: argparse.Namespace) -> CommandResult:
         raise error
 
     return make(run=run)
@@ -136,7 +136,7 @@ def test_a_command_without_a_job_takes_beams_options_in_both_spellings(
     """Scripts give the same options to all commands."""
     places: list[str] = []
 
-    def run(given: argparse.Namespace) -> Outcome:
+    def run(given: argparse.Namespace) -> CommandResult:
         places.append(given.place)
         return DONE
 
@@ -152,7 +152,7 @@ def test_a_command_without_a_job_takes_beams_options_in_both_spellings(
 def test_only_verbose_shows_a_traceback_and_beams_log(capsys: Capture, error: Exception, code: int) -> None:
     levels = []
 
-    def run(given: argparse.Namespace) -> Outcome:
+    def run(given: argparse.Namespace) -> CommandResult:
         levels.append(logging.getLogger("apache_beam").level)
         raise error
 
@@ -166,7 +166,7 @@ def test_only_verbose_shows_a_traceback_and_beams_log(capsys: Capture, error: Ex
 
 @pytest.mark.parametrize(("resumable", "advice"), [(True, "run again with --resume."), (False, "run again.")])
 def test_only_commands_that_resume_advise_it(capsys: Capture, resumable: bool, advice: str) -> None:
-    def run(given: argparse.Namespace) -> Outcome:
+    def run(given: argparse.Namespace) -> CommandResult:
         raise EngineError("The disk is full; run again with --resume.")
 
     assert make(run=run, resumable=resumable).main([]) == 3
@@ -182,9 +182,9 @@ COMMON = {
 
 
 def test_json_is_the_only_thing_on_stdout(capsys: Capture) -> None:
-    def run(given: argparse.Namespace) -> Outcome:
+    def run(given: argparse.Namespace) -> CommandResult:
         print("a library prints this")
-        return Outcome(lambda: None, lambda: {"means": [float("nan"), float("inf"), 0.5]}, "Not so.")
+        return CommandResult(lambda: None, lambda: {"means": [float("nan"), float("inf"), 0.5]}, "Not so.")
 
     assert make(run=run).main(["--json"]) == 1
     taken = capsys.readouterr()
@@ -220,7 +220,7 @@ def test_a_wrong_command_line_is_an_object_too(capsys: Capture, argv: list[str])
 
 
 def test_notes_are_in_the_object(capsys: Capture) -> None:
-    def run(given: argparse.Namespace) -> Outcome:
+    def run(given: argparse.Namespace) -> CommandResult:
         log.note("An option has no effect.")
         log.warning("A file stays.")
         return DONE
@@ -255,12 +255,12 @@ def test_quiet_prints_only_errors(capsys: Capture) -> None:
     taken = capsys.readouterr()
     assert taken.out == "a library prints this\n" and taken.err == "shardwright: Not so.\n"
 
-    def run(given: argparse.Namespace) -> Outcome:
+    def run(given: argparse.Namespace) -> CommandResult:
         log.info("working")
         log.note("An option has no effect.")
         log.about("in", "class folders")
         warnings.warn("an old function", stacklevel=1)
-        return Outcome(lambda: print("the result"), dict)
+        return CommandResult(lambda: print("the result"), dict)
 
     assert make(run=run).main(["--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
@@ -269,7 +269,7 @@ def test_quiet_prints_only_errors(capsys: Capture) -> None:
 
 
 def test_a_log_of_json_lines(capsys: Capture) -> None:
-    def run(given: argparse.Namespace) -> Outcome:
+    def run(given: argparse.Namespace) -> CommandResult:
         log.info("3 images", images=3)
         log.note("An option has no\neffect.")
         log.about("in/café", "class folders")

@@ -345,7 +345,7 @@ def version(sound_dataset: Path, tmp_path: Path) -> Callable[..., Path]:
         directory.parent.mkdir(parents=True)
         shutil.copytree(sound_dataset, directory)
         document = read_document(directory)
-        write_document(directory, {**document, "name": _VERSION})
+        write_document(directory, {**document, "name": "pets"})
         if record:
             (directory / "version.json").write_text(record.dumps())
         if drift:
