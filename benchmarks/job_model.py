@@ -34,7 +34,6 @@ INPUTS = {
     ),
     "page": (1000, "objects per list request", "assumed: the default of the JSON API"),
     "page_s": (0.3, "seconds per list request", "assumed"),
-    "requests": (16, "list requests at once in a large folder", "core/sources/class_folders.py"),
     "reads_s": (5000, "reads/s that a new bucket allows", "Cloud Storage, request rate guidelines"),
     "egress": (25_000_000_000, "bytes/s from storage to a project's workers", "assumed: 200 Gbit/s, a quota"),
     "cores": (1000, "vCPUs", "a choice"),
@@ -58,7 +57,7 @@ def compute(images: int, given: Mapping[str, float]) -> dict[str, tuple[float, s
     of = {name: value for name, (value, _, _) in INPUTS.items()} | dict(given)
     shards = min(MAX_SHARDS, max(-(-images * of["record"] // of["shard"]), -(-images // 100_000)))
     core_s = images / of["images_s"]
-    listed_s = max(of["page_s"] / of["page"] / of["requests"], of["list_us"] / 1e6)
+    listed_s = max(of["page_s"] / of["page"], of["list_us"] / 1e6)
     return {
         "shards": (shards, "images * record / shard, at most 99,999"),
         "records per shard": (images / shards, "images / shards"),
@@ -78,11 +77,11 @@ def compute(images: int, given: Mapping[str, float]) -> dict[str, tuple[float, s
         "reads (class B)": (images + shards, "images + shards"),
         "hours to list, each class on a vCPU": (
             images / min(of["classes"], of["cores"]) * listed_s / 3600,
-            "images / the lower of classes and cores * the longer of page_s / page / requests and list_us",
+            "images / the lower of classes and cores * the longer of page_s / page and list_us",
         ),
         "hours to list, one class folder": (
             images * listed_s / 3600,
-            "images * the longer of page_s / page / requests and list_us",
+            "images * the longer of page_s / page and list_us",
         ),
         "hours to convert with these vCPUs": (core_s / of["cores"] / 3600, "images / images_s / cores"),
         "hours to read at that quota": (
