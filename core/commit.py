@@ -39,8 +39,9 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
-from shardwright.schemas.image_ref import NO_SPLIT, printable
+from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.ledger import ShardHeader, ShardResult, SourceSizes
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.splits import SplitShares

@@ -48,11 +48,12 @@ from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, S
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate
 from shardwright.schemas.image_formats import FORMAT_NAMES
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import Layout
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.pictures import ImageQuality
+from shardwright.schemas.plain_text import printable
 
 Result = TypeVar("Result")
 

@@ -24,8 +24,8 @@ from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.findings import ValidationReport
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import json_object
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import split_version, version_name
 

@@ -19,8 +19,9 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import Change, Changes, Kind
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import FeatureRole
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import Entry, OtherBuild, ShardHeader, load_ledger
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ledger_file
 
 #: Number of hex digits of a sha256 that is enough to avoid collisions.

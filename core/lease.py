@@ -24,8 +24,8 @@ from pathlib import Path
 from shardwright.core import storage
 from shardwright.schemas.dataset import WRITER_JSON
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import from_json
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import LEASE_JSON
 

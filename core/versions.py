@@ -14,8 +14,7 @@ from shardwright.core.lease import HeldLease, write_held
 from shardwright.schemas.dataset import COMMIT_FILES, DATASET_JSON
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Violation
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.version import (
     LATEST_JSON,
     PINNED_JSON,

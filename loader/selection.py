@@ -20,9 +20,10 @@ from shardwright.core import storage, versions
 from shardwright.core.plan.assign import group_of, hash64, ideal_bounds
 from shardwright.schemas.dataset import DATASET_JSON, Dataset, sample_types
 from shardwright.schemas.errors import EngineError, UsageError, nearest
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, OtherBuild, written_entries
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, widest
 from shardwright.schemas.units import counted, parse_splits

@@ -20,8 +20,8 @@ from shardwright.core.records.compression import compression_of, decompress, tra
 from shardwright.core.records.framing import FRAME_BYTES, HEADER_BYTES, FrameDamage, data_length, data_of
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import load_index, written_entries
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
 #: 0, then the end of each record's frame in the unpacked shard. Frames have no gaps between them.

@@ -36,7 +36,7 @@ from shardwright.loader.tf_images import Picture, Size, class_index, converted, 
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.feature_roles import FeatureRole, Needs
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 Augment = Callable[..., Any]
 #: Bytes of memory for the shuffle buffer. The conversion has shuffled the records already, so the

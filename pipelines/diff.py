@@ -30,7 +30,7 @@ from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_
 from shardwright.schemas.drift import Changes, Described, Drift, Pair, Previous, drift_between, drift_tables
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import FindingSummary, Violation
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_name
 

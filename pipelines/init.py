@@ -30,8 +30,7 @@ from shardwright.schemas.configuration.settings import (
     settings_from,
 )
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.templates import fill_in
 
 HELP = "Writes a commented job file for rebuild; on a terminal it asks for missing settings."

@@ -40,10 +40,11 @@ from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard
 from shardwright.schemas.errors import EngineError, UsageError, nearest
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.image_formats import FORMAT_NAMES
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.json_values import to_json
 from shardwright.schemas.layouts import Encoding, FeatureRole
 from shardwright.schemas.ledger import Entry
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.splits import by_split
 from shardwright.schemas.units import counted, format_size, shape_text
 

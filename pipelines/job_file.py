@@ -39,7 +39,7 @@ from shardwright.schemas.configuration.settings import (
 )
 from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.schemas.errors import UsageError, as_sentence, nearest
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plain_yaml import (
     NotPlain,
     WrongValue,

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from shardwright.schemas import __version__
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.log_lines import WARNINGS, Forgiving, json_handler, json_line, write_line
-from shardwright.schemas.plain_text import escape_controls
+from shardwright.schemas.plain_text import escape_controls, printable
 
 _PREFIX = "shardwright: "
 FORMAT = "shardwright-result"

@@ -21,9 +21,9 @@ from shardwright.pipelines.process import WATCHDOG
 from shardwright.schemas.configuration.setting import Setting, Topic
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_over
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.log_lines import LOG_FORMATS
 from shardwright.schemas.missing_packages import needed_by
+from shardwright.schemas.plain_text import printable
 
 #: Runners whose options are all known in advance; other runners get theirs from a job server.
 _CLOSED_RUNNERS = ("fnapi", "direct", "switchingdirect", "bundlebaseddirect", "dataflow", "testdataflow")

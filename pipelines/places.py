@@ -33,8 +33,7 @@ from shardwright.pipelines.run import without_resume
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR, WRITER_JSON
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import (
     INDEX_HTML,

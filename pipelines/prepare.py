@@ -35,10 +35,10 @@ from shardwright.pipelines.run import Workers, is_dataflow, run_pipeline
 from shardwright.schemas import __version__
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.labels import check_carried, parse_class_names
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.log_lines import without_secrets
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import Plan
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.storage.faults import longest_wait
 from shardwright.pipelines import log
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 TICK_SECONDS = 0.2

@@ -29,8 +29,7 @@ from shardwright.pipelines.rollback import moved_meanwhile, newest_published, no
 from shardwright.pipelines.tables import console, one_line
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.errors import DataRefused, UsageError, nearest
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.version import Acceptance, Pointer, VersionRecord, VersionState, split_version
 
 HELP = "Publishes a version that a gate refused."

@@ -16,8 +16,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, REBUILD_SETTINGS
 from shardwright.schemas.errors import ShardwrightError, UnexpectedError
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS
+from shardwright.schemas.plain_text import printable
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -20,7 +20,7 @@ from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.tables import console
 from shardwright.schemas.dataset import REPORT_HTML
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import format_size
 
 HELP = "Writes report.html again from stored results; validates nothing."

@@ -20,9 +20,8 @@ from shardwright.schemas.codes import CheckDepth, FindingCode, Severity, time_in
 from shardwright.schemas.dataset import QUARANTINE_JSONL, REPORT_HTML, Dataset
 from shardwright.schemas.drift import Kind
 from shardwright.schemas.findings import Finding, ValidationReport
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.splits import by_split
 from shardwright.schemas.units import counted, format_size
 from shardwright.schemas.version import INDEX_HTML, scrub_text, version_path

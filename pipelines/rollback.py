@@ -26,8 +26,7 @@ from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.tables import console
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.version import (
     LATEST_JSON,
     Pointer,

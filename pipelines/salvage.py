@@ -41,8 +41,7 @@ from shardwright.schemas.dataset import (
     pretty_json,
 )
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.plan import ShardPlace, shard_file
 from shardwright.schemas.units import counted
 

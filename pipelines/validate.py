@@ -59,7 +59,7 @@ from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML, RUN_JSON, WOR
 from shardwright.schemas.drift import Previous
 from shardwright.schemas.errors import EngineError, UsageError, nearest
 from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 if TYPE_CHECKING:
     from shardwright.core.validation.against import Comparison

@@ -17,8 +17,7 @@ from shardwright.pipelines.results import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import ShardwrightError, UsageError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.units import format_size
 from shardwright.schemas.version import (
     LATEST_JSON,

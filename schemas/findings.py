@@ -22,8 +22,8 @@ from shardwright.schemas.codes import (
     found_completely,
     sought,
 )
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import fields_json, from_json, to_json
+from shardwright.schemas.plain_text import printable
 
 FORMAT_VERSION = 1
 #: Number of findings of a code to store one by one; further findings are only counted.

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import Outcome
+from shardwright.schemas.plain_text import printable
 
 #: A batch of references between two stages: compressed JSON with a list per field.
 EncodedRefs = bytes
@@ -182,14 +183,6 @@ def as_in_keys(name: str) -> str:
     """
     escaped = _ESCAPES.sub("", name)
     return name.replace("%", "%25") if "%" in escaped else name
-
-
-def printable(text: str) -> str:
-    """Replaces the surrogate escapes of undecodable bytes by `%HH`, and other surrogates by `?`."""
-    if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
-        return text
-    chars = (f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in text)
-    return "".join(chars).encode("utf-8", "replace").decode()
 
 
 #: `image/source_id` is the number by which evaluation tools identify an image. Readers convert the text with

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import Outcome, Stage
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.json_values import fields_json, from_json
 from shardwright.schemas.labels import in_name_order
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ShardPlace
 from shardwright.schemas.sketches import Moments, Sums
 from shardwright.schemas.splits import by_split, totals_of

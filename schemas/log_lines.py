@@ -18,8 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, NamedTuple, Self
 
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import CONTROLS, escape_controls
+from shardwright.schemas.plain_text import CONTROLS, escape_controls, printable
 
 #: Errors of an output that is no longer read: a closed pipe, terminal or descriptor.
 _UNREAD = (errno.EPIPE, errno.EIO, errno.EBADF)

@@ -11,7 +11,6 @@ import codecs
 import shlex
 
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
 
 #: What messages say about a text in UTF-16, after the name of the file and a verb.
 UTF16 = "not UTF-8 text but UTF-16; save it as UTF-8, such as with iconv -f UTF-16 -t UTF-8 FILE > NEW"
@@ -22,6 +21,14 @@ CONTROLS = (
     *range(0x2066, 0x206A),
 )  # fmt: skip
 _ESCAPES = {code: ascii(chr(code))[1:-1] for code in CONTROLS}
+
+
+def printable(text: str) -> str:
+    """Replaces the surrogate escapes of undecodable bytes by `%HH`, and other surrogates by `?`."""
+    if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
+        return text
+    chars = (f"%{ord(char) - 0xDC00:02X}" if "\udc80" <= char <= "\udcff" else char for char in text)
+    return "".join(chars).encode("utf-8", "replace").decode()
 
 
 def is_utf16(data: bytes) -> bool:

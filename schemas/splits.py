@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
-from shardwright.schemas.image_ref import NO_SPLIT, printable
+from shardwright.schemas.image_ref import NO_SPLIT
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted, percent
 
 #: Minimum ratio of the two shares.

@@ -24,8 +24,8 @@ from shardwright.schemas.dataset import (
 )
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Violation
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import fields_json, json_object
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted, format_size, listed
 
 VERSIONS_DIR = "versions"

@@ -16,7 +16,7 @@ from shardwright.core.storage.faults import Fault
 from shardwright.core.storage.local import unfinished
 from shardwright.core.storage.store import ListedPage, ObjectTooLarge, RemoteStore, StoredObject
 from shardwright.schemas.errors import EngineError, ShardwrightError, words_of
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 
 class BeamStore(RemoteStore):

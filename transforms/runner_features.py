@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from shardwright.core.concurrency.resources import POOLS
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 
 class WorkerOptions(PipelineOptions):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from shardwright.core.concurrency.resources import experiment, job_options, values_of
 from shardwright.core.concurrency.underway import Task
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 #: Beam experiment that passes `--stuck_after` in minutes to workers, unless it has the default value.
 STUCK_EXPERIMENT = "shardwright_stuck_after"

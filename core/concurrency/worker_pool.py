@@ -32,7 +32,7 @@ from shardwright.core.concurrency.worker_process import (
     WorkerProcess,
 )
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

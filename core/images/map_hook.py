@@ -22,8 +22,9 @@ from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.columns import column_values, decode_extra, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut, UsageError, words_of
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, one_label, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, one_label
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 
 #: Separator between the key of a source image and the suffix of a picture that was made of it.
 SUFFIX_SEPARATOR = "#"

@@ -23,7 +23,8 @@ from shardwright.core.images.read import read_image
 from shardwright.schemas.annotations import Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.plain_text import printable
 
 #: Formats that may be lossy, and of which no folder of masks consists.
 _MAYBE_LOSSY = ("avif", "heif", "jpeg2000", "jpeg_xl")

@@ -31,9 +31,9 @@ from shardwright.schemas.image_ref import (
     encode_refs,
     is_image,
     number_text,
-    printable,
     source_id_of,
 )
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import BUCKETS, DIGITS, HASH_RANGE, Forecast, PartBounds, ShardPlace
 
 Item = TypeVar("Item")

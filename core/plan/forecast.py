@@ -20,7 +20,7 @@ from shardwright.schemas import units
 from shardwright.schemas.codes import BY_LISTING, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError, nearest
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.labels import (
     ClassId,
     check_numbering,
@@ -31,6 +31,7 @@ from shardwright.schemas.labels import (
     unused_ids,
 )
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import MAX_SHARDS, Forecast, PartBounds, Plan, SplitsFrom
 from shardwright.schemas.sidecars import check_split_names
 from shardwright.schemas.splits import in_split_order, totals_of

@@ -24,8 +24,7 @@ from shardwright.core.versions import (
 )
 from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR, Dataset
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.version import (
     CHECKS_DIR,
     INPUT_JSON,

@@ -31,8 +31,9 @@ from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import SUFFIXES
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import Forecast, index_file, ledger_file
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.units import counted, is_or_are, listed

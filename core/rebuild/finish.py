@@ -32,8 +32,7 @@ from shardwright.schemas.codes import ExitCode, QuarantineReason, Severity, Stag
 from shardwright.schemas.configuration.job import Hook
 from shardwright.schemas.dataset import QUARANTINE_JSONL, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.units import counted, format_size
 from shardwright.schemas.version import (
     INDEX_HTML,

@@ -30,8 +30,8 @@ from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.drift import Changes, Described, Drift, Kind, drift_between
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding, FindingSummary, ValidationReport, Violation
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import ShardResult
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are, percent_beside_limit

@@ -34,8 +34,8 @@ from shardwright.core.dataset_files import dataset_name
 from shardwright.core.rebuild.begin import warned
 from shardwright.schemas import __version__
 from shardwright.schemas.configuration.job import Hook
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.log_lines import dumps, one_line, plain_value
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.version import METRICS_PROM
 
 #: Seconds for a command, and for one attempt to reach a web address.

@@ -25,7 +25,7 @@ from shardwright.core.records.framing import (
 )
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 #: Number of bytes at the beginning of a file that show its compression.
 HEAD_BYTES = 4096

@@ -11,7 +11,7 @@ from shardwright.core.report.measures import Document, Measures, PictureSize, So
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.findings import Finding, ValidationReport
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, scrub_text
 

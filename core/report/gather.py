@@ -49,9 +49,10 @@ from shardwright.schemas.drift import drift_tables
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.findings import Finding, ValidationReport
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import Entry
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.splits import totals_of
 from shardwright.schemas.version import (
     DIFF_JSON,

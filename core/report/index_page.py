@@ -18,8 +18,7 @@ from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
 from shardwright.schemas.drift import Kind
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.units import counted, format_size
 from shardwright.schemas.version import (
     DIFF_JSON,

@@ -10,7 +10,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from shardwright.schemas import __version__
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted, format_size
 
 if TYPE_CHECKING:

@@ -37,9 +37,10 @@ from shardwright.schemas import dataset as files
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.dataset import LOST_JSONL, STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
-from shardwright.schemas.image_ref import NO_SPLIT, printable
+from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.json_values import json_object
 from shardwright.schemas.ledger import ShardResult, ledger_json
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.sidecars import with_sidecars
 
 _SHOWN = 3

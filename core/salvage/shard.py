@@ -35,8 +35,9 @@ from shardwright.core.validation.record import CheckedRecord, RecordChecker, aft
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import Entry, LedgerLines, ShardHeader, ShardResult, load_index, load_ledger
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file
 
 #: Problems that make a record useless in any dataset. Other checks only reflect what most records have.

@@ -21,8 +21,8 @@ from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.shards.finish import removed_on_failure
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import ShardResult, load_ledger
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ledger_file
 
 Line = Mapping[str, Any]

@@ -23,8 +23,7 @@ from shardwright.core import storage
 from shardwright.core.concurrency.thread_pool import each, ordered_map, reading_executor
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.schemas.errors import UsageError, words_of
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import UTF16, is_utf16
+from shardwright.schemas.plain_text import UTF16, is_utf16, printable
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")

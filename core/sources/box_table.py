@@ -20,8 +20,9 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 
 #: Names of box columns, as `plain_name` returns them, without `.`.
 _CORNERS = (

@@ -12,9 +12,10 @@ from shardwright.core.sources.tables.columns import is_usual
 from shardwright.core.sources.tables.image_tables import ImageTable, TableHead, table_format
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 _NAME = "_classes.csv"

@@ -38,9 +38,10 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Panop
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES
-from shardwright.schemas.image_ref import ImageRef, number_text, printable
+from shardwright.schemas.image_ref import ImageRef, number_text
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
+from shardwright.schemas.plain_text import printable
 
 #: Keys of annotations that describe objects, and all keys that identify their kind.
 _OBJECT_KEYS = {"category_id", "bbox"}

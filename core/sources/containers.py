@@ -10,7 +10,7 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.splits import in_split_order
 
 

@@ -19,8 +19,9 @@ from shardwright.core.sources.image_files import (
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 
 _ROOT, _IMAGE, _TAG = "annotations", "image", "tag"
 _REFUSED = {"track": "it is an export of 'CVAT for video'; export the task as 'CVAT for images 1.1'"}

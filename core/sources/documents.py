@@ -40,9 +40,10 @@ from shardwright.core.sources.tables.rows import with_class_ids
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 
 #: Bytes at the beginning of a file from which its format and the folder of its images are found.
 _HEAD_BYTES = 1 << 20

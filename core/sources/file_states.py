@@ -32,8 +32,8 @@ from shardwright.core.sources.image_files import (
     with_slashes,
 )
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
-from shardwright.schemas.plain_text import check_utf8
+from shardwright.schemas.image_ref import ImageRef, key_from_bytes
+from shardwright.schemas.plain_text import check_utf8, printable
 
 #: Fewest objects that are listed before the listing is given up.
 MIN_LISTED = 10_000

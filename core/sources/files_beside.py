@@ -22,10 +22,10 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra, finite_or_text
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
-from shardwright.schemas.plain_text import UTF16, is_utf16
+from shardwright.schemas.plain_text import UTF16, is_utf16, printable
 
 #: Extensions of metadata files: a class, any fields, a caption.
 METADATA = ("cls", "json", "txt")

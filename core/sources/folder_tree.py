@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import one_label, printable
+from shardwright.schemas.image_ref import one_label
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import ALL_FOLDERS, LAST_FOLDER, listed
 
 #: Words for splits, in the order of listing.

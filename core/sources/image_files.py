@@ -21,7 +21,8 @@ from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes
+from shardwright.schemas.plain_text import printable
 
 _SPLIT_NAME = re.compile(r"[a-z0-9_]{1,64}\Z")
 

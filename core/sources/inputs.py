@@ -37,9 +37,8 @@ from shardwright.core.versions import located
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
-from shardwright.schemas.plain_text import check_utf8
+from shardwright.schemas.plain_text import check_utf8, printable
 from shardwright.schemas.version import LATEST_JSON, split_version
 
 _IMAGE_FOLDERS = ("images", "image", "imgs", "img")

@@ -21,8 +21,9 @@ from shardwright.core.sources.image_files import annotated, class_name, is_text,
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 
 _ANNOTATIONS = ("annotations", "completions")
 #: Fields of JSON-MIN that are about the task, not its data or results.

@@ -25,7 +25,8 @@ from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, words_of
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 #: Large, because a file may embed its image.

@@ -19,8 +19,9 @@ from shardwright.core.sources.source import Context, Input, InputPart, source_by
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault, LeftOut
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
+from shardwright.schemas.plain_text import printable
 
 _DIGEST_BYTES = 16
 #: Replaces the path of the folder of spool files, which differs between runs.

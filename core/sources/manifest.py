@@ -24,8 +24,8 @@ from shardwright.core.sources.tables.rows import SETTINGS, list_rows
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 
 #: Prefixes of the files that Spark and Hadoop write beside their output.
 _MARKERS = ("_SUCCESS", "_committed_", "_started_")

@@ -48,9 +48,10 @@ from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image, printable
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import listed
 
 #: Number of images in one part.

@@ -31,9 +31,9 @@ from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import json_object
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 #: Files with which the datasets library describes what it saves.

@@ -6,8 +6,8 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.pairs import MASK_SUFFIXES, PairedFolders, PairFormat
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:

@@ -15,7 +15,8 @@ from shardwright.core.sources.yolo_dataset import read_dataset
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 #: Numbers of a line with a box, of one with the confidence of a model, and of the smallest outline.

@@ -18,8 +18,7 @@ from shardwright.core.sources.folder_tree import split_folders
 from shardwright.core.sources.image_files import folder_of, is_file, is_folder, join, parent_of, split_token
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import check_utf8
+from shardwright.schemas.plain_text import check_utf8, printable
 from shardwright.schemas.plain_yaml import NotPlain, load_plain_yaml
 
 _YAML, _DATA, _LISTS = (".yaml", ".yml"), (".data",), (".txt", ".list")

@@ -35,9 +35,8 @@ from shardwright.core.storage.store import NoConditions as NoConditions
 from shardwright.core.storage.store import ObjectTooLarge as ObjectTooLarge
 from shardwright.core.storage.store import StoredObject as StoredObject
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.missing_packages import needed_by
-from shardwright.schemas.plain_text import check_utf8
+from shardwright.schemas.plain_text import check_utf8, printable
 
 _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16

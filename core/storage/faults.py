@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 Result = TypeVar("Result")
 

@@ -18,7 +18,7 @@ from typing import IO
 from shardwright.core.storage.faults import changed
 from shardwright.core.storage.store import ListedPage, ObjectTooLarge, Store, StoredObject
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 #: Errors if a file cannot get a second name: another disk or owner, too many names, no links on the disk.
 _NO_LINKS = frozenset(

@@ -39,7 +39,7 @@ from shardwright.core.storage.store import (
     content_type,
 )
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 #: Timeouts of a request in seconds; an attempt gets the longest one that fits into its deadline.
 _TIMEOUTS = (170.0, 55.0, 18.0, 4.5, 0.9)

@@ -23,7 +23,7 @@ from shardwright.core.storage.object_store import (
     variable,
 )
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 #: Setting of obstore -> its name in the files of Amazon's tools.
 _OF_PROFILE = {

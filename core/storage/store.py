@@ -19,7 +19,7 @@ from typing import IO, Any, ClassVar, NamedTuple
 from shardwright.core.concurrency.resources import job_options, values_of
 from shardwright.core.storage.faults import Contact, Fault, Result, retried
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 #: Size of the parts in bytes in which large objects are read and sent. One request carries one part.
 PART_BYTES = 16 << 20

@@ -40,9 +40,10 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
 from shardwright.schemas.example import ParsedExample
 from shardwright.schemas.findings import Finding
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ledger_file
 
 

@@ -28,10 +28,10 @@ from shardwright.core.validation.record import CheckedRecord, RecordChecker, aft
 from shardwright.schemas.codes import DAMAGES, CheckDepth, FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding, FindingSummary
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.ledger import index_line
 from shardwright.schemas.pictures import Picture
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.statistics import RecordStatistics, Statistics
 from shardwright.schemas.units import counted

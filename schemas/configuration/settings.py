@@ -18,8 +18,8 @@ from shardwright.schemas.configuration import kinds
 from shardwright.schemas.configuration.setting import Affects, Condition, Topic, setting, settings_of
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_formats import MAX_STORED_SIDE, parse_formats
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs, extended, layout_by_name
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import DIGITS
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.units import FITS, SAME_SIZE_FITS

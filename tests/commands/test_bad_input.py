@@ -21,7 +21,8 @@ from helpers.trees import put_files
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.image_ref import key_from_bytes, printable
+from shardwright.schemas.image_ref import key_from_bytes
+from shardwright.schemas.plain_text import printable
 
 Capture = pytest.CaptureFixture[str]
 

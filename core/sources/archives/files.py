@@ -47,7 +47,8 @@ from shardwright.schemas.byte_range import ByteRange, decode_place
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, UsageError, words_of
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import format_size
 
 ZIP, TAR = "zip", "tar"

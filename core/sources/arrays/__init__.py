@@ -34,9 +34,10 @@ from shardwright.schemas.byte_range import PIXELS
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault, UsageError, nearest
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 IMAGES, LABELS = "images", "labels"

@@ -26,7 +26,8 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, InputPart
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.errors import UsageError, words_of
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted, format_size
 
 #: What `--label_column` calls the superclasses of CIFAR-100.

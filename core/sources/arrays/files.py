@@ -30,7 +30,7 @@ from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, UsageError, words_of
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 
 #: Kinds of files, also for messages.
 IDX, NPY, NPZ, CIFAR, CIFAR_ARCHIVE = "IDX", "NumPy .npy", "NumPy .npz", "CIFAR batch", "CIFAR archive"

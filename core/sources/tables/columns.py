@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from shardwright.core.images.signatures import is_image_name
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 
 #: Roles of columns.
 ROLES = ("image", "label", "split", "group", "sha256")

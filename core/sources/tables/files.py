@@ -31,8 +31,8 @@ from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, words_of
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 #: Number of bytes of CSV or JSON Lines in one range.

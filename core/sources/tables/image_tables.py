@@ -25,7 +25,8 @@ from shardwright.core.sources.tables.columns import check_named, named_columns
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 #: Longest path of an image.

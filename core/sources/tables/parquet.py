@@ -27,7 +27,7 @@ from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError, words_of
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted, format_size
 
 #: Kinds of files, which have groups of rows.

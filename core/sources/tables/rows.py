@@ -43,9 +43,10 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes
 from shardwright.schemas.labels import MAX_OWN_ID, UNLABELLED, ClassId
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")

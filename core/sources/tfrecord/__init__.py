@@ -45,9 +45,10 @@ from shardwright.schemas.codes import FindingCode, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, key_from_bytes, number_text, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, key_from_bytes, number_text
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 #: Largest number of missing records in a file that are reported one by one.

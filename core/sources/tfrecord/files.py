@@ -33,10 +33,9 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import CLASS_ROLES, FLAGS, PIXEL_MASKS
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.labels import MAX_OWN_ID
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
-from shardwright.schemas.plain_text import check_utf8
+from shardwright.schemas.plain_text import check_utf8, printable
 
 #: Name of TFDS's description of a dataset.
 _DATASET_INFO = "dataset_info.json"

@@ -22,9 +22,9 @@ from shardwright.schemas.image_ref import (
     decode_refs,
     encode_refs,
     key_from_bytes,
-    printable,
 )
 from shardwright.schemas.key_rules import KeyList, KeyRules, parse_key_list, pattern_regex
+from shardwright.schemas.plain_text import printable
 
 TEXTS = st.text("ab/*?[]!.x-", max_size=8)
 
