@@ -199,10 +199,10 @@ def convert(
       The finished dataset.
 
     Raises:
-      UsageError: The settings or the input are wrong; nothing was written.
-      DataRefused: The data did not pass; nothing was published.
-      NotRun: Beam's options only describe the job (a template, a dry run).
-      EngineError: The engine, the storage or the machine failed; `resume=True` continues.
+      UsageError: If the settings or the input are wrong; nothing was written.
+      DataRefused: If the data did not pass; nothing was published.
+      NotRun: If Beam's options only describe the job (a template, a dry run).
+      EngineError: If the engine, the storage or the machine failed; `resume=True` continues.
     """
 
 from shardwright.schemas.plan import Forecast
@@ -385,8 +385,8 @@ def plan(
       A forecast of what `convert` would write with the same settings.
 
     Raises:
-      UsageError: The settings or the input are wrong.
-      EngineError: The engine, the storage or the machine failed.
+      UsageError: If the settings or the input are wrong.
+      EngineError: If the engine, the storage or the machine failed.
     """
 
 from shardwright.pipelines.results import RebuildResult
@@ -583,8 +583,8 @@ def rebuild(
       The result of the rebuild.
 
     Raises:
-      UsageError: The job, its settings or the input are wrong; no version was created.
-      DataRefused: A gate refused the version; the latest version stays.
-      NotRun: Beam's options only describe the job (a template, a dry run).
-      EngineError: The engine, the storage or the machine failed; run again.
+      UsageError: If the job, its settings or the input are wrong; no version was created.
+      DataRefused: If a gate refused the version; the latest version stays.
+      NotRun: If Beam's options only describe the job (a template, a dry run).
+      EngineError: If the engine, the storage or the machine failed; run again.
     """

@@ -35,7 +35,7 @@ def completion(shell: str) -> str:
       shell: `bash`, `zsh` or `fish`.
 
     Raises:
-      UsageError: The shell is unknown.
+      UsageError: If the shell is unknown.
     """
     if shell not in SHELLS:
         hint = nearest(shell, SHELLS) or f"; choose one of {', '.join(SHELLS)}."

@@ -110,10 +110,10 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
       The finished dataset.
 
     Raises:
-      UsageError: The settings or the input are wrong; nothing was written.
-      DataRefused: The data did not pass; nothing was published.
-      NotRun: Beam's options only describe the job (a template, a dry run).
-      EngineError: The engine, the storage or the machine failed; `resume=True` continues.
+      UsageError: If the settings or the input are wrong; nothing was written.
+      DataRefused: If the data did not pass; nothing was published.
+      NotRun: If Beam's options only describe the job (a template, a dry run).
+      EngineError: If the engine, the storage or the machine failed; `resume=True` continues.
     """
     started = time.time()
     options = given_options(beam_options)

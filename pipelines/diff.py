@@ -129,8 +129,8 @@ def diff(
       The differences, and the limits that they exceed.
 
     Raises:
-      UsageError: A dataset is missing, or a dataset or the limits are damaged.
-      EngineError: The engine, the storage or the machine failed.
+      UsageError: If a dataset is missing, or a dataset or the limits are damaged.
+      EngineError: If the engine, the storage or the machine failed.
     """
     old, new, report = os.fspath(old), os.fspath(new), os.fspath(report or "")
     if beam_options:
@@ -149,8 +149,8 @@ def drift_since(previous: str, directory: str, beam_options: Any, progress: bool
     """Returns the differences from the previous dataset, for the page.
 
     Raises:
-      UsageError: The previous dataset is wrong; the message names `--previous`.
-      EngineError: The engine, the storage or the machine failed.
+      UsageError: If the previous dataset is wrong; the message names `--previous`.
+      EngineError: If the engine, the storage or the machine failed.
     """
     described = _describe("--previous", previous), _describe("--dataset", directory)
     return _compared(*described, beam_options, progress)
@@ -160,8 +160,8 @@ def images_since(previous: str, directory: str, beam_options: Any, progress: boo
     """Compares the images of a dataset with those of the previous one, before the dataset is measured.
 
     Raises:
-      UsageError: The previous dataset is wrong; the message names `--previous`.
-      EngineError: The engine, the storage or the machine failed.
+      UsageError: If the previous dataset is wrong; the message names `--previous`.
+      EngineError: If the engine, the storage or the machine failed.
     """
     before, after = _describe("--previous", previous), _describe("--dataset", directory)
     changes = _changes(before, after, beam_options, progress)
@@ -222,7 +222,7 @@ def _describe(what: str, name: str) -> Described:
     """Reads the `dataset.json` of a dataset. Messages name it with `what`.
 
     Raises:
-      UsageError: There is none, or it cannot be read.
+      UsageError: If there is none, or it cannot be read.
     """
     if not name:
         raise UsageError("diff compares two datasets; write shardwright diff OLD NEW.")

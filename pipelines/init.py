@@ -95,8 +95,8 @@ def init(
       The job file.
 
     Raises:
-      UsageError: A setting, the input or the path is wrong; nothing was written.
-      EngineError: The file cannot be written.
+      UsageError: If a setting, the input or the path is wrong; nothing was written.
+      EngineError: If the file cannot be written.
     """
     values = {name: value for name, value in values.items() if value is not None}
     file = os.fspath(file)
@@ -150,7 +150,7 @@ def _ask(question: str, default: str, check: Callable[[str], Any]) -> str:
     """Asks until the answer is valid.
 
     Raises:
-      UsageError: There is no answer.
+      UsageError: If there is no answer.
     """
     while True:
         print(f"{question}{f' [{default}]' if default else ''}: ", end="", file=sys.stderr, flush=True)

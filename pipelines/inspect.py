@@ -87,8 +87,8 @@ def inspect(
       The description, as JSON stores it.
 
     Raises:
-      UsageError: The dataset or the split does not exist, or the dataset is damaged.
-      EngineError: A file is missing, or cannot be read or written.
+      UsageError: If the dataset or the split does not exist, or the dataset is damaged.
+      EngineError: If a file is missing, or cannot be read or written.
     """
     contact_sheet = os.fspath(contact_sheet)
     records = cli_options.number_of("records", records, 0, _MAX_RECORDS, int)
@@ -230,8 +230,8 @@ def _write_contact_sheet(
       The number of pictures drawn.
 
     Raises:
-      UsageError: The extension is not an image format, or there is no image to draw.
-      EngineError: A shard cannot be read, or the sheet cannot be written.
+      UsageError: If the extension is not an image format, or there is no image to draw.
+      EngineError: If a shard cannot be read, or the sheet cannot be written.
     """
     place = printable(path)
     extension = os.path.splitext(path)[1].lower()

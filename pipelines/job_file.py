@@ -153,7 +153,7 @@ def read_job(
       environ: Variables for `${NAME}`; None for those of this process.
 
     Raises:
-      UsageError: The file is wrong; the message names the line, the mistake and a correct value.
+      UsageError: If the file is wrong; the message names the line, the mistake and a correct value.
     """
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
     for name in given:
@@ -192,7 +192,7 @@ def job_of(values: Mapping[str, Any]) -> JobFile:
       values: Settings by name, also those that only a rebuild has; None means that a setting is not given.
 
     Raises:
-      UsageError: A setting that only a rebuild has is wrong, or a rebuild does not accept a setting.
+      UsageError: If a setting that only a rebuild has is wrong, or a rebuild does not accept a setting.
     """
     given = {name: value for name, value in values.items() if value is not None}
     for name, why in NOT_FOR_REBUILDS.items():
@@ -213,7 +213,7 @@ def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict
       given: Settings of the command line, which replace some of them.
 
     Raises:
-      UsageError: The file is wrong; the message names the line, the mistake and a correct value.
+      UsageError: If the file is wrong; the message names the line, the mistake and a correct value.
     """
     document = _read(path)
     aside = [name for name in SECTIONS if name in document.values]
@@ -266,7 +266,7 @@ def _read(path: str) -> _Document:
     """Reads a job file and checks the names at its top.
 
     Raises:
-      UsageError: The file is wrong; the message names the line, the mistake and a correct value.
+      UsageError: If the file is wrong; the message names the line, the mistake and a correct value.
     """
     text = storage.read_text("--job", path)
     try:
@@ -347,7 +347,7 @@ def _check_plain(text: Any, *path: str) -> None:
     """Refuses values that no setting may contain: null, and objects made by YAML tags.
 
     Raises:
-      WrongValue: The value contains one; the error has its keys.
+      WrongValue: If the value contains one; the error has its keys.
     """
     if isinstance(text, Mapping | list):
         for key, item in text.items() if isinstance(text, Mapping) else enumerate(text):
@@ -365,7 +365,7 @@ def read_gates(given: Mapping[str, Any] | str | os.PathLike[str], option: str) -
       option: Option for messages, such as `--expect`.
 
     Raises:
-      UsageError: They are wrong; the message says what to write instead.
+      UsageError: If they are wrong; the message says what to write instead.
     """
     if not isinstance(given, Mapping):
         path = os.fspath(given)
@@ -384,7 +384,7 @@ def read_job_gates(section: Any, path: str) -> GateFile:
       path: Path of the job file; a gate file is searched for beside it.
 
     Raises:
-      WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
+      WrongValue: If the value is wrong; the error has its keys, the mistake and a correct value.
     """
     if isinstance(section, str) and section:
         is_whole = storage.is_remote(section) or os.path.isabs(section)
@@ -408,7 +408,7 @@ def verification_for(verify: str, gates: GateFile) -> str:
       gates: Gates for a new version.
 
     Raises:
-      WrongValue: The gates depend on findings, but the job checks nothing, or no rebuild can find them.
+      WrongValue: If the gates depend on findings, but the job checks nothing, or no rebuild can find them.
     """
     named = {
         "fail_on": gates.fail_on,
@@ -448,7 +448,7 @@ def read_hooks(section: Any, variables: Variables) -> dict[str, tuple[Hook, ...]
       variables: Values of placeholders.
 
     Raises:
-      WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
+      WrongValue: If the value is wrong; the error has its keys, the mistake and a correct value.
     """
     hooks: dict[str, list[Hook]] = {}
     for key, value in _mapping(section, "on_failure: {command: ...}", "hooks").items():
@@ -521,7 +521,7 @@ def read_beam(section: Any) -> tuple[str, ...]:
       section: Value of the key, expanded, with each value as it is written.
 
     Raises:
-      WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
+      WrongValue: If the value is wrong; the error has its keys, the mistake and a correct value.
     """
     options: dict[str, Any] = {}
     for key, value in _mapping(section, "runner: DataflowRunner", "runner").items():

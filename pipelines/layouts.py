@@ -41,7 +41,7 @@ def layouts(layout: str = "") -> dict[str, Any]:
       `{"layouts": [...]}`, or the explanation of one layout, as JSON stores it.
 
     Raises:
-      UsageError: The layout does not exist, or the file is wrong.
+      UsageError: If the layout does not exist, or the file is wrong.
     """
     if not layout:
         return {"layouts": [_in_short(item) for item in LAYOUTS.values()]}

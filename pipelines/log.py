@@ -152,7 +152,7 @@ def print_result(
       file: Stream to print to; stdout by default.
 
     Raises:
-      ValueError: A field of the command has the name of a field of all commands.
+      ValueError: If a field of the command has the name of a field of all commands.
     """
     common = {
         "format": FORMAT,

@@ -87,7 +87,7 @@ def use_without_job(rest: Sequence[str], known: Sequence[str], command: str, wit
       with_storage: Whether the command uses the storage options.
 
     Raises:
-      UsageError: Beam does not know an option either, or it asks that the command does nothing.
+      UsageError: If Beam does not know an option either, or it asks that the command does nothing.
     """
     of_storage = [token for token in rest if with_storage and token.startswith(_STORAGE_OPTIONS)]
     unused = dict.fromkeys(token.partition("=")[0] for token in rest if token not in of_storage)
@@ -199,7 +199,7 @@ def number_of(option: str, text: str | int, low: float, high: float, kind: type[
       kind: Type of the number, float or int.
 
     Raises:
-      UsageError: It is not such a number.
+      UsageError: If it is not such a number.
     """
     with contextlib.suppress(ValueError):
         number = kind(text)
@@ -226,7 +226,7 @@ def dataset_of(namespace: argparse.Namespace) -> str:
     """Returns the dataset given through `add_dataset`; empty if there is none.
 
     Raises:
-      UsageError: There are several.
+      UsageError: If there are several.
     """
     places = [*namespace.place, *([namespace.dataset] if namespace.dataset else [])]
     if len(places) > 1:
@@ -269,7 +269,7 @@ def _refuse_two_values(parser: argparse.ArgumentParser, options: Sequence[str]) 
     """Refuses an option with two values, of which argparse would use only the last.
 
     Raises:
-      UsageError: An option that may be given once has different values.
+      UsageError: If an option that may be given once has different values.
     """
     values: dict[str, str] = {}
     for option in options:
@@ -351,7 +351,7 @@ def own_settings(namespace: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings on the command line; input and output may be arguments without an option name.
 
     Raises:
-      UsageError: There are more arguments than missing settings.
+      UsageError: If there are more arguments than missing settings.
     """
     settings = {name: value for name, value in vars(namespace).items() if name in CONVERT_SETTINGS}
     places = getattr(namespace, "places", ())
@@ -386,7 +386,7 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
       known: Names of our options, to suggest the nearest one.
 
     Raises:
-      UsageError: An option is unknown and the runner is not a portable one, or two options exclude each
+      UsageError: If an option is unknown and the runner is not a portable one, or two options exclude each
         other.
     """
     from apache_beam.options import pipeline_options as beam
@@ -432,7 +432,7 @@ def _check_runner(runner: str, known: Sequence[str]) -> None:
     """Refuses an unknown runner. Beam accepts names in any case, and without `Runner`.
 
     Raises:
-      UsageError: The runner does not exist, or its packages are missing.
+      UsageError: If the runner does not exist, or its packages are missing.
     """
     names = [name.lower() for name in known]
     if runner and "." not in runner and not {runner.lower(), f"{runner.lower()}runner"} & set(names):

@@ -80,7 +80,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
       command: Name of the command that reads, for the advice in messages.
 
     Raises:
-      UsageError: There is neither.
+      UsageError: If there is neither.
     """
     if not name:
         raise UsageError("--dataset is missing; name a dataset directory or 'dir/*.tfrecord'.")
@@ -151,8 +151,8 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
       holder: Holder of the output's lease, if this run has it already.
 
     Raises:
-      UsageError: The output is missing, not a directory, or not empty without --overwrite or --resume.
-      EngineError: The output is not writable, or another run writes there.
+      UsageError: If the output is missing, not a directory, or not empty without --overwrite or --resume.
+      EngineError: If the output is not writable, or another run writes there.
     """
     output = settings.output
     if not output:
@@ -189,8 +189,8 @@ def files_of_output(output: str, holder: str) -> list[str]:
       holder: Holder of the output's lease, if this run has it already; else empty.
 
     Raises:
-      UsageError: The output cannot be a directory.
-      EngineError: The output is not writable, or another run writes there.
+      UsageError: If the output cannot be a directory.
+      EngineError: If the output is not writable, or another run writes there.
     """
     if not storage.is_remote(output):
         check_place(output)
@@ -224,8 +224,8 @@ def check_versioned_output(output: str) -> None:
     Beside the lease of another run it writes a probe of the clock; nothing else is written.
 
     Raises:
-      UsageError: The output is missing, not a directory, or contains only something else.
-      EngineError: The output is not writable, or a conversion or salvage writes there.
+      UsageError: If the output is missing, not a directory, or contains only something else.
+      EngineError: If the output is not writable, or a conversion or salvage writes there.
     """
     if not output:
         raise UsageError("--output is missing; name the directory that holds the versions of the dataset.")
@@ -270,7 +270,7 @@ def check_remote_writable(output: str) -> None:
     """Checks that objects in an output can be written and overwritten: writes one, then removes it.
 
     Raises:
-      EngineError: They cannot.
+      EngineError: If they cannot.
     """
     probe = storage.join(output, WORK_DIR, "probe")
     with storage.translated_errors("write to", output):
@@ -402,8 +402,8 @@ def check_result_place(option: str, path: str) -> None:
       path: Path of the file; empty if no file is written.
 
     Raises:
-      UsageError: The storage is unknown, or the path cannot be a file.
-      EngineError: The path is not writable.
+      UsageError: If the storage is unknown, or the path cannot be a file.
+      EngineError: If the path is not writable.
     """
     storage.require_known(option, path)
     place, remote = printable(path), storage.is_remote(path)
@@ -446,7 +446,7 @@ def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[Held
       The lease; None on storages without conditional requests, which cannot hold a lease.
 
     Raises:
-      EngineError: Another run has the lease, or the storage failed.
+      EngineError: If another run has the lease, or the storage failed.
     """
     if not storage.knows_conditions(output):
         yield None

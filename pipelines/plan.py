@@ -43,8 +43,8 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
       A forecast of what `convert` would write with the same settings.
 
     Raises:
-      UsageError: The settings or the input are wrong.
-      EngineError: The engine, the storage or the machine failed.
+      UsageError: If the settings or the input are wrong.
+      EngineError: If the engine, the storage or the machine failed.
     """
     beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=False)

@@ -65,7 +65,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
       with_output: Whether `output` is used.
 
     Raises:
-      UsageError: A setting, a named file or an input is wrong.
+      UsageError: If a setting, a named file or an input is wrong.
     """
     values = {name: value for name, value in values.items() if value is not None}
     plan_from = str(values.get("plan_from") or "")
@@ -104,7 +104,7 @@ def read_plan(path: str) -> Plan:
     """Reads the plan that `--plan_from` names: a `dataset.json`, the directory that holds it, or a version.
 
     Raises:
-      UsageError: There is none.
+      UsageError: If there is none.
     """
     if not storage.is_remote(path):
         named = os.path.basename(path) == DATASET_JSON
@@ -128,7 +128,7 @@ def given_options(beam_options: Any) -> list[str] | None:
     """Returns Beam's options as the user wrote them; None if they came as PipelineOptions.
 
     Raises:
-      UsageError: They are one text, which is not split, or a mapping.
+      UsageError: If they are one text, which is not split, or a mapping.
     """
     if isinstance(beam_options, str | Mapping):
         kind = type(beam_options).__name__  # the value may contain a secret
@@ -157,8 +157,8 @@ def run_for_result(build: Callable[[Any, str], Any], beam_options: Any, progress
       progress: Whether to show progress on stderr.
 
     Raises:
-      UsageError: The workers of the job cannot pass the result to this machine.
-      EngineError: The engine, the storage or the machine failed.
+      UsageError: If the workers of the job cannot pass the result to this machine.
+      EngineError: If the engine, the storage or the machine failed.
     """
     import apache_beam as beam
 
@@ -207,7 +207,7 @@ def fetch_result(path: str, option: str) -> bytes:
       option: Option that chooses a remote path.
 
     Raises:
-      EngineError: The file is missing.
+      EngineError: If the file is missing.
     """
     data = storage.read_if_exists(path)
     if data is None:
@@ -235,7 +235,7 @@ def check_reachable(beam_options: Any, **places: str | Sequence[str]) -> None:
       **places: Paths by option name.
 
     Raises:
-      UsageError: Only this machine can reach a path; the message names it.
+      UsageError: If only this machine can reach a path; the message names it.
     """
     if not is_dataflow(beam_options):
         return

@@ -148,7 +148,7 @@ def own_temporary_folder() -> Iterator[None]:
     If the folder cannot be created or locked, or in another thread than the main one, nothing changes.
 
     Raises:
-      EngineError: No folder for temporary files can be written.
+      EngineError: If no folder for temporary files can be written.
     """
     try:
         base = tempfile.gettempdir()
@@ -184,7 +184,7 @@ def _folder_in(base: str, pid: int) -> str:
     killed are removed.
 
     Raises:
-      OSError: The folder cannot be created or locked.
+      OSError: If the folder cannot be created or locked.
     """
     with os.scandir(base) as entries:
         others = [entry.path for entry in entries if entry.name.startswith(RUN_FOLDER)]

@@ -88,9 +88,9 @@ def publish(
       The version that readers get now.
 
     Raises:
-      UsageError: The version does not exist, or was not refused for this; nothing was changed.
-      DataRefused: There are other refusals, too; nothing was changed.
-      EngineError: Another process switched the pointer meanwhile, or the storage or the machine failed.
+      UsageError: If the version does not exist, or was not refused for this; nothing was changed.
+      DataRefused: If there are other refusals, too; nothing was changed.
+      EngineError: If another process switched the pointer meanwhile, or the storage or the machine failed.
     """
     output, name = split_version(os.fspath(version))
     output = output_of(output)
@@ -156,8 +156,8 @@ def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple
     """Returns the refusals of a version that are accepted now or were accepted before.
 
     Raises:
-      UsageError: A given name is not a refusal.
-      DataRefused: There are other refusals.
+      UsageError: If a given name is not a refusal.
+      DataRefused: If there are other refusals.
     """
     place = f"{output}@{record.version}"
     choices = dict.fromkeys(word for refusal in record.refusals for word in (refusal.name, refusal.gate))
@@ -195,7 +195,7 @@ def _check_unseen(output: str, record: VersionRecord, current: str) -> None:
     """Checks that a version that passed its gates was never the latest.
 
     Raises:
-      UsageError: It was, so `rollback` is the right command.
+      UsageError: If it was, so `rollback` is the right command.
     """
     if record.state is VersionState.PUBLISHED and record.version > current:
         return  # its rebuild was interrupted between its gates and the switch

@@ -177,10 +177,10 @@ def rebuild(
       The result of the rebuild.
 
     Raises:
-      UsageError: The job, its settings or the input are wrong; no version was created.
-      DataRefused: A gate refused the version; the latest version stays.
-      NotRun: Beam's options only describe the job (a template, a dry run).
-      EngineError: The engine, the storage or the machine failed; run again.
+      UsageError: If the job, its settings or the input are wrong; no version was created.
+      DataRefused: If a gate refused the version; the latest version stays.
+      NotRun: If Beam's options only describe the job (a template, a dry run).
+      EngineError: If the engine, the storage or the machine failed; run again.
     """
     started = time.time()
     extra = given_options(beam_options)
@@ -309,7 +309,7 @@ def _check_launched_once(beam_options: Any) -> None:
     """Checks that a stored job cannot be launched twice, which would create the same version again.
 
     Raises:
-      UsageError: The job is a classic template or a jar. A Flex Template describes a job at each launch.
+      UsageError: If the job is a classic template or a jar. A Flex Template describes a job at each launch.
     """
     from apache_beam.options.pipeline_options import TestOptions
 
@@ -385,7 +385,7 @@ def _job_of(namespace: argparse.Namespace) -> str:
     """Returns the job file on the command line; empty if the options contain everything.
 
     Raises:
-      UsageError: There are several job files, or neither a job file nor an input.
+      UsageError: If there are several job files, or neither a job file nor an input.
     """
     jobs = [*namespace.places, *([namespace.job] if namespace.job else [])]
     if len(jobs) > 1:

@@ -72,8 +72,8 @@ def report(
       The path of the page, and the data that it shows.
 
     Raises:
-      UsageError: The dataset does not exist, or there is no path for the page.
-      EngineError: The storage or the machine failed.
+      UsageError: If the dataset does not exist, or there is no path for the page.
+      EngineError: If the storage or the machine failed.
     """
     previous, output = os.fspath(previous), os.fspath(output)
     if beam_options:

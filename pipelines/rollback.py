@@ -85,8 +85,8 @@ def rollback(output: str | os.PathLike[str], version: str = "") -> RollbackResul
       The version that readers get now.
 
     Raises:
-      UsageError: The version does not exist, or there is none before the latest; nothing was changed.
-      EngineError: Another process switched the pointer meanwhile, or the storage or the machine failed.
+      UsageError: If the version does not exist, or there is none before the latest; nothing was changed.
+      EngineError: If another process switched the pointer meanwhile, or the storage or the machine failed.
     """
     output = os.fspath(output)
     if not version:
@@ -192,7 +192,7 @@ def _checked(output: str, record: VersionRecord) -> str:
     """Checks that readers can return to a version, and returns the fingerprint of its dataset.
 
     Raises:
-      UsageError: It was never published, or is not complete.
+      UsageError: If it was never published, or is not complete.
     """
     require_judged(output, record)
     place = f"{output}@{record.version}"

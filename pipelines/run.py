@@ -129,8 +129,8 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
       Beam's result.
 
     Raises:
-      NotRun: The options only describe the job.
-      ShardwrightError: A worker raised it; any other failure becomes an `EngineError`.
+      NotRun: If the options only describe the job.
+      ShardwrightError: If a worker raised it; any other failure becomes an `EngineError`.
     """
     import apache_beam as beam
     from apache_beam.options.pipeline_options import TestOptions

@@ -146,9 +146,9 @@ def salvage(
       The saved dataset.
 
     Raises:
-      UsageError: There is nothing to save, or the output is not empty; nothing was written.
-      DataRefused: No record could be saved; nothing was published.
-      EngineError: The engine, the storage or the machine failed.
+      UsageError: If there is nothing to save, or the output is not empty; nothing was written.
+      DataRefused: If no record could be saved; nothing was published.
+      EngineError: If the engine, the storage or the machine failed.
     """
     started = time.time()
     dataset, output = os.fspath(dataset), os.fspath(output)
@@ -197,7 +197,7 @@ def _target(name: str) -> Target:
     """Returns the dataset or the files to save.
 
     Raises:
-      UsageError: There is nothing to save, or its `dataset.json` is missing or damaged.
+      UsageError: If there is nothing to save, or its `dataset.json` is missing or damaged.
     """
     place = printable(name)
     target = resolve_target(name, "salvage")
@@ -240,8 +240,8 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
       holder: Holder of the output's lease, if this run has it already.
 
     Raises:
-      UsageError: The output is not empty, or inside the dataset.
-      EngineError: The output is not writable, or another run writes there.
+      UsageError: If the output is not empty, or inside the dataset.
+      EngineError: If the output is not writable, or another run writes there.
     """
     place = printable(output)
     if target.directory and _lies_in(output, target.directory):

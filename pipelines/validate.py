@@ -231,8 +231,8 @@ def validate(
       The findings.
 
     Raises:
-      UsageError: There is nothing to validate, or the options are wrong.
-      EngineError: The engine, the storage or the machine failed.
+      UsageError: If there is nothing to validate, or the options are wrong.
+      EngineError: If the engine, the storage or the machine failed.
     """
     report, html, junit, previous = (os.fspath(path or "") for path in (report, html, junit, previous))
     chosen = _read_gates(fail_on, warn_on)
@@ -310,7 +310,7 @@ def _read_gates(fail_on: str | Sequence[str], warn_on: str | Sequence[str]) -> G
     """Returns the user's choice of errors and warnings.
 
     Raises:
-      UsageError: A code is unknown, or is both an error and a warning.
+      UsageError: If a code is unknown, or is both an error and a warning.
     """
     chosen: dict[str, tuple[str, ...]] = {}
     for option, names in (("fail_on", fail_on), ("warn_on", warn_on)):
@@ -339,7 +339,7 @@ def _mode_for(mode: str, gates: GateFile, target: Target, compared: bool) -> str
     """Returns the mode that the gates need: `quality` if a gate depends on image statistics.
 
     Raises:
-      UsageError: The mode is unknown, or a gate needs what the mode, the files or the command do not have.
+      UsageError: If the mode is unknown, or a gate needs what the mode, the files or the command do not have.
     """
     if mode not in _MODES:
         raise UsageError(f"There is no mode {mode!r}; choose one of {', '.join(_MODES)}.")

@@ -83,8 +83,8 @@ def versions(output: str | os.PathLike[str], *, pin: str = "", unpin: str = "") 
       The versions.
 
     Raises:
-      UsageError: There are no versions, or the named one does not exist.
-      EngineError: The storage or the machine failed.
+      UsageError: If there are no versions, or the named one does not exist.
+      EngineError: If the storage or the machine failed.
     """
     output = output_of(os.fspath(output))
     records = read_versions(output)
@@ -133,7 +133,7 @@ def output_of(output: str) -> str:
     """Returns the directory of versions that a command was given.
 
     Raises:
-      UsageError: It is missing, is a single version, or its storage is unknown.
+      UsageError: If it is missing, is a single version, or its storage is unknown.
     """
     if not output:
         raise UsageError("Name the directory that holds the versions, the --output of shardwright rebuild.")
@@ -152,8 +152,8 @@ def read_versions(output: str) -> dict[str, VersionRecord]:
     """Returns the record of each version, the oldest first.
 
     Raises:
-      UsageError: There are none.
-      EngineError: The storage failed.
+      UsageError: If there are none.
+      EngineError: If the storage failed.
     """
     records = {record.version: record for record in list_versions(output)}
     if records:
