@@ -34,7 +34,7 @@ from rounds import Turn, summarize, take_turns
 
 from shardwright.core.images.quality_metrics import measure_quality
 from shardwright.core.validation.duplicates import (
-    bucketed_fingerprints,
+    bucketed_hashes,
     duplicate_candidates,
     link_pictures,
     measured_rows,
@@ -59,7 +59,7 @@ _SAME_SHAPE = 0.02
 def find_duplicates(pictures: Sequence[Picture]) -> list[Finding]:
     """Runs the comparison as the pipeline does, without an engine."""
     rows = measured_rows(pictures)
-    prints = _grouped(bucketed_fingerprints(rows, _BUCKETS))
+    prints = _grouped(bucketed_hashes(rows, _BUCKETS))
     shared = _grouped(found for item in prints for found in duplicate_candidates(item, _BUCKETS))
     places = dict(_grouped(pictures_by_place(rows, _BUCKETS)))
     meeting = _grouped(

@@ -19,7 +19,6 @@ from shardwright.core.concurrency.thread_pool import (
 )
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.concurrency.worker_pool import current_pool
-from shardwright.core.images import color, deep_pixels
 from shardwright.core.images.annotate import Annotated, annotate, read_mask
 from shardwright.core.images.boxes import upright_size
 from shardwright.core.images.convert import (
@@ -29,10 +28,7 @@ from shardwright.core.images.convert import (
     Reserve,
     brightness,
     convert_image,
-    decode_deep,
-    decode_upright,
     map_image,
-    open_chosen,
     picture_of,
     transform_faults,
 )
@@ -52,7 +48,6 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import Layout
 from shardwright.schemas.ledger import Entry
-from shardwright.schemas.pictures import ImageQuality
 from shardwright.schemas.plain_text import printable
 
 Result = TypeVar("Result")
@@ -61,10 +56,6 @@ Result = TypeVar("Result")
 _PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
 #: Largest number of bytes of a sample that keeps its type.
 _SAMPLE_BYTES = 4
-#: For a fingerprint, a JPEG is decoded at the smallest scale whose longer side has at least this many pixels:
-#: twice the pixels of the small copy that the fingerprint is computed from.
-_MIN_SIDE = 128
-_SCALES = (8, 4, 2)
 #: Value of `image/format` -> format of the stored image.
 _KIND_OF_FORMAT = {name: kind for kind, name in FORMAT_NAMES.items()}
 
@@ -587,52 +578,3 @@ def measure_read(recipe: ShardRecipe, read: ReadImage) -> tuple[int, Entry, Brig
     except ImageFault:  # it is sound in 8 bits
         bright = None
     return size, converted.entry, bright
-
-
-def fingerprint(data: bytes, name: str, settings: ConvertSettings) -> ImageQuality:
-    """Decodes an image, reduced if possible, and computes its fingerprint: its pixels, hash and patch alone.
-
-    Args:
-      data: The source file's bytes.
-      name: Its key; only the extension is used.
-      settings: Checked settings.
-
-    Raises:
-      ImageFault: If the image is faulty.
-      LeftOut: If its sides are not as the settings want them.
-      NotACandidate: If the file is not an image by content or by name.
-    """
-    from shardwright.core.images.quality_metrics import fingerprints_of  # conversions start without it
-
-    opened = open_chosen(data, name, settings)
-    width, height = opened.size
-    scale = next((scale for scale in _SCALES if max(width, height) >= scale * _MIN_SIDE), 1)
-    if opened.deep is None:  # with `--channels`, all samples are read
-        opened.reduce(scale)
-    working = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes())
-    with transform_faults(opened.kind), working_budget().reserve(working):
-        if opened.deep is not None:
-            image = deep_pixels.displayed(decode_deep(opened, settings))
-        else:
-            image, _ = decode_upright(opened, settings)
-            image = color.to_color(image, settings.color, settings.background_rgb)
-        return ImageQuality((), (), width * height, b"", *fingerprints_of(image))
-
-
-def fingerprint_read(settings: ConvertSettings, read: ReadImage) -> ImageQuality | None:
-    """Returns the fingerprint of an image, by which near duplicates are found.
-
-    It is None if the conversion will leave the image out. Such an image must not be kept in favor of one that
-    would become a record.
-    """
-    if read.problem:
-        return None
-    try:
-        with UNDERWAY.working_on(read.ref.location, "decode"):
-            if settings.drop:  # only the stored image can show this
-                reserve = working_budget().reserve
-                image = convert_image(read.data, read.ref.key, settings, reserve)
-                check_quality(image, settings, reserve)
-            return fingerprint(read.data, read.ref.key, settings)
-    except (ImageFault, LeftOut, NotACandidate):
-        return None

@@ -8,12 +8,25 @@ from __future__ import annotations
 import hashlib
 import heapq
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from shardwright.core.conversion import ShardRecipe, fingerprint_read, map_reads
+from shardwright.core.concurrency.thread_pool import working_budget
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.conversion import ReadImage, ShardRecipe, check_quality, map_reads
+from shardwright.core.images import color, deep_pixels
+from shardwright.core.images.convert import (
+    BYTES_PER_PIXEL,
+    convert_image,
+    decode_deep,
+    decode_upright,
+    open_chosen,
+    transform_faults,
+)
 from shardwright.core.images.near_duplicates import alike
+from shardwright.core.images.quality_metrics import hashes_of
 from shardwright.core.images.read import check_sha256, map_refs, read_image
 from shardwright.core.validation.duplicates import (
     MAX_IN_BAND,
@@ -23,10 +36,16 @@ from shardwright.core.validation.duplicates import (
     shared_rows,
 )
 from shardwright.schemas.codes import Outcome, QuarantineReason
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
+from shardwright.schemas.pictures import ImageQuality
 
+#: For its hashes, a JPEG is decoded at the smallest scale whose longer side has at least this many pixels:
+#: twice the pixels of the small copy that the hash is computed from.
+_MIN_SIDE = 128
+_SCALES = (8, 4, 2)
 _NAME_BYTES = 8
 #: An image of a pair: negative number of pixels, and key, so that the image that is kept is the smallest.
 Ranked = tuple[int, str]
@@ -97,10 +116,57 @@ def mark_copies(batch: EncodedRefs, first_keys: Mapping[str, str]) -> EncodedRef
     return encode_refs(map(marked, decode_refs(batch)))
 
 
-def fingerprint_sources(
+def hash_picture(data: bytes, name: str, settings: ConvertSettings) -> ImageQuality:
+    """Decodes an image, reduced if possible, and computes its hashes: its pixels, hash and patch alone.
+
+    Args:
+      data: The source file's bytes.
+      name: Its key; only the extension is used.
+      settings: Checked settings.
+
+    Raises:
+      ImageFault: If the image is faulty.
+      LeftOut: If its sides are not as the settings want them.
+      NotACandidate: If the file is not an image by content or by name.
+    """
+    opened = open_chosen(data, name, settings)
+    width, height = opened.size
+    scale = next((scale for scale in _SCALES if max(width, height) >= scale * _MIN_SIDE), 1)
+    if opened.deep is None:  # with `--channels`, all samples are read
+        opened.reduce(scale)
+    working = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes())
+    with transform_faults(opened.kind), working_budget().reserve(working):
+        if opened.deep is not None:
+            image = deep_pixels.displayed(decode_deep(opened, settings))
+        else:
+            image, _ = decode_upright(opened, settings)
+            image = color.to_color(image, settings.color, settings.background_rgb)
+        return ImageQuality((), (), width * height, b"", *hashes_of(image))
+
+
+def hash_read(settings: ConvertSettings, read: ReadImage) -> ImageQuality | None:
+    """Returns the hashes of an image, by which near duplicates are found.
+
+    It is None if the conversion will leave the image out. Such an image must not be kept in favor of one that
+    would become a record.
+    """
+    if read.problem:
+        return None
+    try:
+        with UNDERWAY.working_on(read.ref.location, "decode"):
+            if settings.drop:  # only the stored image can show this
+                reserve = working_budget().reserve
+                image = convert_image(read.data, read.ref.key, settings, reserve)
+                check_quality(image, settings, reserve)
+            return hash_picture(read.data, read.ref.key, settings)
+    except (ImageFault, LeftOut, NotACandidate):
+        return None
+
+
+def hash_pictures(
     batch: EncodedRefs, recipe: ShardRecipe, class_names: frozenset[str]
 ) -> list[ComparedRecord]:
-    """Returns the images of a batch that can be decoded, as rows with fingerprints.
+    """Returns the images of a batch that can be decoded, as rows with hashes.
 
     The batch stands for their shard. In place of an offset they have the number of their pixels, by which
     `link_similar` ranks them.
@@ -111,7 +177,7 @@ def fingerprint_sources(
       class_names: Class names that are allowed. Empty to allow any.
     """
     refs = [ref for ref in decode_refs(batch) if _may_have_copies(ref, class_names)]
-    reads = map_reads(partial(fingerprint_read, recipe.settings), refs, recipe)
+    reads = map_reads(partial(hash_read, recipe.settings), refs, recipe)
     # A batch that is processed again gets the same name.
     name = hashlib.blake2b("\n".join(ref.key for ref in refs).encode(), digest_size=_NAME_BYTES).hexdigest()
     return [

@@ -1,9 +1,9 @@
 """`DedupeNear`: keeps one of several images that look alike, the largest.
 
-Every image is read and decoded once, small if its format allows that, for a fingerprint of 320 bytes
-(`images/near_duplicates.py`). Fingerprints are compared as a validation compares those of records:
+Every image is read and decoded once, small if its format allows that, for hashes of 320 bytes
+(`images/near_duplicates.py`). They are compared as a validation compares those of records:
 
-    FingerprintSources     -> pictures, and the digests of their bands
+    HashPictures           -> pictures, and the digests of their bands
     GroupPicturesThatShare -> the pictures that share a band with another one
     LinkSimilar            -> pairs of keys, after comparing all pictures that share a band
     JoinGroups             -> key of a copy -> key of the image that is kept
@@ -22,8 +22,8 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.core.conversion import ShardRecipe
-from shardwright.core.dedupe import copies_of, fingerprint_sources, link_similar, mark_similar
-from shardwright.core.validation.duplicates import bucketed_fingerprints, pictures_by_place
+from shardwright.core.dedupe import copies_of, hash_pictures, link_similar, mark_similar
+from shardwright.core.validation.duplicates import bucketed_hashes, pictures_by_place
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs
 from shardwright.schemas.key_rules import KeyRules
@@ -32,17 +32,15 @@ from shardwright.transforms.validate import GroupPicturesThatShare
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
 _BUCKETS = 512
-_FINGERPRINTS = "prints"
+_HASHES = "hashes"
 
 
-def _fingerprint_sources(
-    batch: EncodedRefs, recipe: ShardRecipe, class_names: frozenset[str]
-) -> Iterator[Any]:
+def _hash_pictures(batch: EncodedRefs, recipe: ShardRecipe, class_names: frozenset[str]) -> Iterator[Any]:
     """Yields the pictures of a batch by its bucket, and the digests of their bands by their own buckets."""
-    rows = fingerprint_sources(batch, recipe, class_names)
+    rows = hash_pictures(batch, recipe, class_names)
     yield from pictures_by_place(rows, _BUCKETS)
-    for packed in bucketed_fingerprints(rows, _BUCKETS):
-        yield beam.pvalue.TaggedOutput(_FINGERPRINTS, packed)
+    for packed in bucketed_hashes(rows, _BUCKETS):
+        yield beam.pvalue.TaggedOutput(_HASHES, packed)
 
 
 @composite
@@ -64,13 +62,13 @@ def DedupeNear(
     seen = (
         batches
         | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
-        | "FingerprintSources"
-        >> beam.FlatMap(_fingerprint_sources, recipe, frozenset(class_names))
+        | "HashPictures"
+        >> beam.FlatMap(_hash_pictures, recipe, frozenset(class_names))
         .with_output_types(tuple[int, bytes])
-        .with_outputs(_FINGERPRINTS, main="pictures")
-    )  # (bucket, pictures); (bucket, fingerprints)
+        .with_outputs(_HASHES, main="pictures")
+    )  # (bucket, pictures); (bucket, hashes)
     links = (
-        (seen[_FINGERPRINTS], seen.pictures)
+        (seen[_HASHES], seen.pictures)
         | "GroupPictures" >> GroupPicturesThatShare(_BUCKETS)  # ((band, bucket), [rows])
         | "LinkSimilar" >> beam.FlatMap(link_similar)  # [(copy, better one)]
     )

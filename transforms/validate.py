@@ -18,7 +18,7 @@ from shardwright.core.validation.duplicates import (
     Bucket,
     ComparedRecord,
     bucket_rows,
-    bucketed_fingerprints,
+    bucketed_hashes,
     compare_bucket,
     duplicate_candidates,
     link_pictures,
@@ -48,9 +48,9 @@ from shardwright.schemas.statistics import Statistics
 from shardwright.transforms.building_blocks import InThreads, composite
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
-_FINGERPRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
+_HASHES, _PLACES, _SIZES, _CLASSES = "hashes", "places", "sizes", "classes"
 #: Tags of the outputs besides the checks.
-_TAGS = (_FINDINGS, _ROWS, _STATISTICS, _FINGERPRINTS, _PLACES, _SIZES, _CLASSES)
+_TAGS = (_FINDINGS, _ROWS, _STATISTICS, _HASHES, _PLACES, _SIZES, _CLASSES)
 
 
 class Validated(NamedTuple):
@@ -106,8 +106,8 @@ def _outputs_of(check: ShardCheck, buckets: int | None, depth: CheckDepth, summa
             yield beam.pvalue.TaggedOutput(_ROWS, bucket)
     if buckets is not None and depth >= CheckDepth.QUALITY:
         rows = measured_rows(check.pictures)
-        for fingerprints in bucketed_fingerprints(rows, buckets):
-            yield beam.pvalue.TaggedOutput(_FINGERPRINTS, fingerprints)
+        for hashes in bucketed_hashes(rows, buckets):
+            yield beam.pvalue.TaggedOutput(_HASHES, hashes)
         for pictures in pictures_by_place(rows, buckets):
             yield beam.pvalue.TaggedOutput(_PLACES, pictures)
         yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
@@ -138,10 +138,10 @@ def GroupPicturesThatShare(
       seen: PCollections of (bucket, values that others may share) and (bucket, images).
       buckets: Number of buckets, or a side input of it.
     """
-    fingerprints, places = seen
+    hashes, places = seen
     shared = (
-        fingerprints
-        | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
+        hashes
+        | "GroupHashes" >> beam.GroupByKey()  # (bucket, [hashes])
         | "FindShared" >> beam.FlatMap(duplicate_candidates, buckets).with_output_types(tuple[int, bytes])
     )  # (bucket, shared)
     return (
@@ -173,9 +173,9 @@ def CompareImages(
       buckets: PCollection of the one number of buckets.
     """
     buckets = beam.pvalue.AsSingleton(buckets)
-    fingerprints, places, all_sizes, classes = seen
+    hashes, places, all_sizes, classes = seen
     duplicates = (
-        (fingerprints, places)
+        (hashes, places)
         | "GroupPictures" >> GroupPicturesThatShare(buckets)  # ((what, bucket), [rows])
         | "LinkPictures"
         >> beam.FlatMap(link_pictures, buckets).with_output_types(tuple[int, bytes])  # (bucket, links)
@@ -237,7 +237,7 @@ def ValidateShards(
         beam.pvalue.AsSingleton(schema),
         None if buckets is None else beam.pvalue.AsSingleton(buckets),
     ).with_output_types(ShardCheck).with_outputs(*_TAGS, main="checks")
-    # ShardCheck; FindingSummary; ((what, bucket), rows); Statistics; (bucket, fingerprints);
+    # ShardCheck; FindingSummary; ((what, bucket), rows); Statistics; (bucket, hashes);
     # (bucket, pictures); ShardSizes; ClassCounts
     findings = [checked[_FINDINGS]]
     if depth >= CheckDepth.FAST:
@@ -247,7 +247,7 @@ def ValidateShards(
             | "CompareBucket" >> beam.Map(_summing(compare_bucket))
         )  # FindingSummary
     if depth >= CheckDepth.QUALITY:
-        seen = tuple(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES))
+        seen = tuple(checked[name] for name in (_HASHES, _PLACES, _SIZES, _CLASSES))
         findings.append(seen | "CompareImages" >> CompareImages(schema, buckets))  # FindingSummary
     together = findings | "FindingsOfRecords" >> beam.Flatten().with_output_types(
         FindingSummary

@@ -18,7 +18,7 @@ from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHead
 from shardwright.core.images.encode import encode_image
 from shardwright.core.images.faults import NO_LIMIT, unsupported
 from shardwright.core.images.formats.opened_image import OpenedImage
-from shardwright.core.images.geometry import Frame, Geometry, place, plan_geometry
+from shardwright.core.images.geometry import Frame, Geometry, plan_geometry, resize_and_pad
 from shardwright.core.images.map_hook import Hook, MappedImage, call_hook, decoded_image
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -309,7 +309,7 @@ def _transform_picture(opened: OpenedImage, settings: ConvertSettings, reserve: 
         on_background = color.is_see_through(picture) or geometry.canvas != geometry.size
         picture = color.to_color(picture, settings.color, settings.background_rgb)
         box = decode.reduced_box(geometry.box, upright_size, picture.size, factor, opened.orientation)
-        picture = place(picture, geometry, box, settings.resample, settings.background)
+        picture = resize_and_pad(picture, geometry, box, settings.resample, settings.background)
         image = _encode(picture, opened, frame, decoding, on_background, settings)
         del picture  # before other threads use its reservation
         return image
@@ -436,7 +436,7 @@ def map_image(
                 continue
             picture = color.to_color(mapped.image, settings.color, settings.background_rgb)
             geometry = _plan_geometry(picture.size, settings)
-            picture = place(picture, geometry, geometry.box, settings.resample, settings.background)
+            picture = resize_and_pad(picture, geometry, geometry.box, settings.resample, settings.background)
             own_frame = Frame(
                 frame.size if fits else mapped.image.size, frame.orientation if fits else 1, geometry
             )

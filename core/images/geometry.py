@@ -146,7 +146,7 @@ def resize(
     return target
 
 
-def place(
+def resize_and_pad(
     image: Image.Image,
     geometry: Geometry,
     box: tuple[float, float, float, float],

@@ -18,7 +18,7 @@ from PIL import Image
 from shardwright.core.images import decode
 from shardwright.core.images.boxes import BadObject, Box, bad_annotation, is_upright
 from shardwright.core.images.formats.opened_image import OpenedImage
-from shardwright.core.images.geometry import Frame, place
+from shardwright.core.images.geometry import Frame, resize_and_pad
 from shardwright.core.images.read import read_image
 from shardwright.schemas.annotations import Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -140,7 +140,7 @@ def place_mask(mask: Image.Image, frame: Frame, fill: int = 0, upright: bool | N
     Raises:
       ImageFault: If the mask and the picture differ in size.
     """
-    return place(turned(mask, frame, upright), frame.geometry, frame.geometry.box, "nearest", fill)
+    return resize_and_pad(turned(mask, frame, upright), frame.geometry, frame.geometry.box, "nearest", fill)
 
 
 def turned(mask: Image.Image, frame: Frame, upright: bool | None = None) -> Image.Image:

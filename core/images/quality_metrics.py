@@ -182,7 +182,7 @@ def measure_stored_samples(image: Image.Image, pixels: Array) -> ImageQuality:
     return quality._replace(digest=digest, samples=sum_samples(pixels))
 
 
-def fingerprints_of(image: Image.Image) -> tuple[bytes, bytes]:
+def hashes_of(image: Image.Image) -> tuple[bytes, bytes]:
     """Returns the hash and the patch of a decoded image, as `measure_quality` computes them.
 
     Args:

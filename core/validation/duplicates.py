@@ -420,7 +420,7 @@ def measured_rows(pictures: Iterable[Picture]) -> list[ComparedRecord]:
     ]
 
 
-def bucketed_fingerprints(rows: Iterable[ComparedRecord], buckets: int) -> Iterator[tuple[int, bytes]]:
+def bucketed_hashes(rows: Iterable[ComparedRecord], buckets: int) -> Iterator[tuple[int, bytes]]:
     """Returns the values of a shard's images that others may share, packed by the bucket where they meet.
 
     Args:
@@ -458,7 +458,7 @@ def duplicate_candidates(bucket: tuple[int, Iterable[bytes]], buckets: int) -> I
     """Returns the places of the images that share a value, and the kinds of these values, packed by place.
 
     Args:
-      bucket: Number of the bucket and the packs of `bucketed_fingerprints`, which are read twice.
+      bucket: Number of the bucket and the packs of `bucketed_hashes`, which are read twice.
       buckets: Number of buckets.
     """
     _, packs = bucket

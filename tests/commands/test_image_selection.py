@@ -25,8 +25,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
-from shardwright.core.conversion import ShardRecipe, fingerprint, fingerprint_read, read_ref
-from shardwright.core.dedupe import join_groups
+from shardwright.core.conversion import ShardRecipe, read_ref
+from shardwright.core.dedupe import hash_picture, hash_read, join_groups
 from shardwright.core.images.near_duplicates import alike
 from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.core.sources.rules import RuleMatches, make_rules, unmatched_warnings
@@ -415,7 +415,7 @@ def test_images_that_will_be_left_out_have_no_fingerprint(tmp_path: Path) -> Non
     def seen(name: str, **values: object) -> object:
         settings = ConvertSettings(input=("in",), **values)  # type: ignore[arg-type]
         recipe = ShardRecipe(settings, settings.record_layout, {})
-        return fingerprint_read(settings, read_ref(ImageRef(name, str(tmp_path / name)), recipe))
+        return hash_read(settings, read_ref(ImageRef(name, str(tmp_path / name)), recipe))
 
     assert seen("a.jpg") and seen("flat.png", drop="DARK")
     assert seen("a.jpg", min_side=41) is seen("a.jpg", max_aspect=2) is seen("a.jpg", min_bytes="1MB") is None
@@ -429,7 +429,7 @@ def test_reduced_decoding_gives_nearly_the_same_fingerprint(tmp_path: Path, chan
     save(tmp_path / "large.png", Image.open(path))
     settings = ConvertSettings(input=("in",), channels=channels)
     reduced, whole = (
-        fingerprint((tmp_path / name).read_bytes(), name, settings) for name in ("large.jpg", "large.png")
+        hash_picture((tmp_path / name).read_bytes(), name, settings) for name in ("large.jpg", "large.png")
     )
     assert reduced.pixels == whole.pixels == 1600 * 1160
     [(first, second, _)] = alike([reduced.hash, whole.hash], [reduced.patch, whole.patch], 0)
@@ -459,7 +459,7 @@ def test_similar_images_are_all_pairs_of_a_small_bucket_and_connect_a_large_one(
     def seen(image: Image.Image) -> tuple[bytes, bytes]:
         out = io.BytesIO()
         image.save(out, "png")
-        made = fingerprint(out.getvalue(), "x.png", settings)
+        made = hash_picture(out.getvalue(), "x.png", settings)
         return made.hash, made.patch
 
     similar = [seen(ImageEnhance.Brightness(eagle).enhance(1 + step / 100)) for step in range(5)]

@@ -98,7 +98,7 @@ def test_a_crash_quarantines_its_image_or_leaves_it_without_a_fingerprint_and_th
 ) -> None:
     source, out = copy_photos(tmp_path / "in", 12), tmp_path / "out"
     first, second, *_ = sorted(source.rglob("*.*"))
-    accident(first, _SEGFAULT, "conversion:fingerprint")
+    accident(first, _SEGFAULT, "dedupe:hash_picture")
     met = accident(second, _SEGFAULT)
     options = ("--dedupe=near", "--pool=processes", "--max_bad_fraction=0.5", "--verify=none")
     assert run(capfd, "convert", source, out, *options).code == 0

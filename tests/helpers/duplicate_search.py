@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from shardwright.core.validation.duplicates import (
     ComparedRecord,
     bucket_rows,
-    bucketed_fingerprints,
+    bucketed_hashes,
     compare_bucket,
     duplicate_candidates,
     link_pictures,
@@ -43,7 +43,7 @@ def find_duplicates(pictures: Sequence[Picture], buckets: int = 16, seed: int = 
     fingerprints, places, shared, grouped = (defaultdict(list) for _ in range(4))
     for shard in order.sample(list(shards.values()), len(shards)):
         for stage, packs in (
-            (fingerprints, bucketed_fingerprints(shard, buckets)),
+            (fingerprints, bucketed_hashes(shard, buckets)),
             (places, pictures_by_place(shard, buckets)),
         ):
             for bucket, pack_ in packs:

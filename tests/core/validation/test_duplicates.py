@@ -21,7 +21,7 @@ from shardwright.core.validation.duplicates import (
     ComparedRecord,
     EqualPictures,
     bucket_rows,
-    bucketed_fingerprints,
+    bucketed_hashes,
     compare_bucket,
     duplicate_candidates,
     in_conflict,
@@ -66,7 +66,7 @@ def places_of(findings: list[Finding]) -> list[tuple[str, int | None, int | None
 def test_unique_pictures_are_neither_reported_nor_shuffled() -> None:
     crowd = [picture(number, looks()) for number in range(200)]
     assert find_duplicates(crowd) == []
-    packs = [packed for _, packed in bucketed_fingerprints(measured_rows(crowd), 1)]
+    packs = [packed for _, packed in bucketed_hashes(measured_rows(crowd), 1)]
     assert packs and not [*duplicate_candidates((0, packs), 1)]
 
 
