@@ -93,7 +93,7 @@ def accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accident:
     return prepare
 
 
-def test_a_crash_quarantines_its_image_or_leaves_it_without_a_fingerprint_and_the_run_goes_on(
+def test_a_crash_quarantines_its_image_or_leaves_it_without_hashes_and_the_run_goes_on(
     accident: Accident, tmp_path: Path, capfd: Capture
 ) -> None:
     source, out = copy_photos(tmp_path / "in", 12), tmp_path / "out"
@@ -102,7 +102,7 @@ def test_a_crash_quarantines_its_image_or_leaves_it_without_a_fingerprint_and_th
     met = accident(second, _SEGFAULT)
     options = ("--dedupe=near", "--pool=processes", "--max_bad_fraction=0.5", "--verify=none")
     assert run(capfd, "convert", source, out, *options).code == 0
-    assert {*met.read_text().split()} == {"fingerprint", "convert_image"}
+    assert {*met.read_text().split()} == {"hash_picture", "convert_image"}
     entries = check_books(out)
     bad = entries.pop(second.relative_to(source).as_posix())
     assert {entry["outcome"] for entry in entries.values()} == {"written"}
