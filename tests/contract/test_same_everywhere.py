@@ -220,10 +220,10 @@ def _backwards(found: Source) -> Source:
     def list_part(part: Any, context: Any) -> Iterator[Any]:
         return reversed(list(found.list_part(part, context)))
 
-    def split(item: Any, context: Any) -> Iterator[Any]:
+    def parts(item: Any, context: Any) -> Iterator[Any]:
         return reversed(list(found.parts(item, context)))
 
-    return replace(found, list_part=list_part, split=split)
+    return replace(found, list_part=list_part, parts=parts)
 
 
 Made = tuple[str, dict[str, str], dict[str, Any]]
