@@ -23,6 +23,7 @@ from helpers.sketched_drawings import drawing, sketch_drawings
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
+from shardwright.pipelines.validate import validate
 
 # A shell that starts the suite in the background has it ignore Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -85,6 +86,14 @@ def sound_dataset() -> Path:
     """A finished dataset of the example pictures; a test that changes it works on a copy."""
     settings = {"input": PHOTOS, **SETTINGS}
     return described.converted_once(described.shared_folder / "sound", lambda _: settings)
+
+
+@pytest.fixture(scope="session")
+def measured_dataset(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with the statistics of a validation, which no test changes."""
+    copy = Path(shutil.copytree(sound_dataset, tmp_path_factory.mktemp("measured") / "dataset"))
+    validate(copy, mode="quality")
+    return copy
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from helpers.annotation_sets.coco import put_coco
 from helpers.depths import compared, findings_of
 from helpers.manifests import write_csv
 from helpers.planting import rewrite, written_lines
+from helpers.repository import copy_first
 from helpers.resealing import frame, put, read_shard
 from helpers.tfrecords import features_of
 
@@ -27,15 +28,6 @@ KINDS = [
     ("resized", "full"), ("kept", "fast"), ("minimal", "full"),
     *(pytest.param(*kind, marks=pytest.mark.slow) for kind in (("kept", "full"), ("minimal", "fast"))),
 ]  # fmt: skip
-
-
-def small_source(photos: Path, target: Path, each: int = 6) -> Path:
-    """Copies some of the example pictures, JPEGs and PNGs, of two classes."""
-    for name in CLASSES:
-        (target / name).mkdir(parents=True)
-        for file in sorted((photos / name).iterdir())[:each]:
-            shutil.copy(file, target / name)
-    return target
 
 
 def of_source(dataset: Path, source: Path, mode: str = "full", **listing: Any) -> list[Finding]:
@@ -58,10 +50,10 @@ def offset_of(records: list[bytes], number: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A source and its datasets: resized and kept, with and without keys in the records."""
     root = tmp_path_factory.mktemp("made")
-    source = small_source(photos, root / "source")
+    source = copy_first(root / "source", 6, CLASSES)
     shared = {"input": str(source), "verify": "none"}
     splits = "train=0.7,test=0.3"
     convert(output=str(root / "resized"), resize=32, splits=splits, shards="train=2,test=1", **shared)
@@ -87,8 +79,8 @@ def test_a_sound_dataset_has_no_finding(made: Path, tmp_path: Path, name: str, m
     assert report.records == 12
 
 
-def test_a_class_of_copies_alone_is_no_finding(photos: Path, tmp_path: Path) -> None:
-    source = small_source(photos, tmp_path / "source", each=3)
+def test_a_class_of_copies_alone_is_no_finding(tmp_path: Path) -> None:
+    source = copy_first(tmp_path / "source", 3, CLASSES)
     shutil.copytree(source / "birds", source / "copies_of_birds")
     made = convert(input=str(source), output=str(tmp_path / "out"), dedupe="exact", verify="none")
     assert made.dataset.labels == CLASSES and made.dataset.ledger["deduplicated"] == 3
@@ -202,8 +194,8 @@ def test_without_ledgers_the_records_are_compared(copy: Path) -> None:
 
 
 @pytest.fixture
-def source(photos: Path, tmp_path: Path) -> Path:
-    return small_source(photos, tmp_path / "source", 4)
+def source(tmp_path: Path) -> Path:
+    return copy_first(tmp_path / "source", 4, CLASSES)
 
 
 def test_changed_classes_and_splits_in_a_manifest_are_reported(source: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from helpers.fewer_imports import late
 from helpers.hostile import check_books
 from helpers.listing import listed, put_photos
 from helpers.records import by_key, quarantine, value, values
-from helpers.repository import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT, copy_first
 from PIL import Image, ImageOps
 
 from shardwright.core.dataset_files import read_dataset
@@ -72,11 +72,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     text = (ROOT / "docs" / "custom-code.md").read_text()
     for name, content in re.findall(r"```python title=\"(\S+)\"\n(.*?)```", text, re.DOTALL):
         (tmp_path / name).write_text(content)
-    for folder in PHOTOS.iterdir():
-        (tmp_path / "photos" / folder.name).mkdir(parents=True)
-        for photo in sorted(folder.iterdir())[:2]:
-            shutil.copy2(photo, tmp_path / "photos" / folder.name)
-    yield tmp_path / "photos"
+    yield copy_first(tmp_path / "photos", 2, [folder.name for folder in PHOTOS.iterdir()])
     for name in ("hooks_of_test", "tiling", "embedding", "blurring"):
         sys.modules.pop(name, None)
     hook_versions.cache_clear()

@@ -10,15 +10,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from helpers.repository import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT, copy_source
 
 pytestmark = pytest.mark.slow
 
 READ = ROOT / "tests" / "helpers" / "without_beam.py"
-#: What building takes from the repository. A copy is built, because building leaves files behind.
-ROOMS = ("package", "pipelines", "loader", "transforms", "core", "schemas")
-SOURCES = (*ROOMS, "reader", "setup.py", "pyproject.toml")
-TEXTS = ("README.md", "LICENSE")
 
 
 def uv(*arguments: str | Path) -> None:
@@ -32,16 +28,10 @@ def uv(*arguments: str | Path) -> None:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel and the source distribution, and the wheel of the reader."""
     folder = tmp_path_factory.mktemp("built")
-    ignored = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
-    for name in SOURCES + TEXTS:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / "tree" / name, ignore=ignored)
-        else:
-            (folder / "tree").mkdir(exist_ok=True)
-            shutil.copy(ROOT / name, folder / "tree")
+    tree = copy_source(folder / "tree", "reader")
     pinned = ["--quiet", "--out-dir", folder, "--build-constraints", ROOT / "constraints.txt"]
-    uv("build", *pinned, folder / "tree")
-    uv("build", *pinned, "--wheel", folder / "tree" / "reader")
+    uv("build", *pinned, tree)
+    uv("build", *pinned, "--wheel", tree / "reader")
     return folder
 
 

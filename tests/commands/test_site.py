@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import runpy
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from PIL import Image
 
 from shardwright import loader, transforms
 from shardwright.pipelines.cli import COMMANDS
-from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import ExitCode, FilterReason, FindingCode, QuarantineReason
 from shardwright.schemas.configuration.gates import Thresholds
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
@@ -161,28 +159,20 @@ def test_every_file_of_a_dataset_is_listed() -> None:
     assert first_cells(TEXT.partition("\n### ")[0]) <= known
 
 
-@pytest.fixture(scope="module")
-def measured(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset with the results of a validation."""
-    copy = Path(shutil.copytree(sound_dataset, tmp_path_factory.mktemp("measured") / "dataset"))
-    validate(copy, mode="quality")
-    return copy
-
-
-def test_a_real_dataset_has_only_listed_files(measured: Path) -> None:
+def test_a_real_dataset_has_only_listed_files(measured_dataset: Path) -> None:
     listed = first_cells(TEXT.partition("\n### ")[0])
     shard = re.compile(r"(train|validation|test)-\d{5}-of-\d{5}")
-    for path in measured.rglob("*"):
-        name = shard.sub("train-00000-of-00016", path.relative_to(measured).as_posix())
+    for path in measured_dataset.rglob("*"):
+        name = shard.sub("train-00000-of-00016", path.relative_to(measured_dataset).as_posix())
         assert path.is_dir() or name in listed, name
 
 
-def test_the_fields_of_the_files_are_listed(measured: Path) -> None:
+def test_the_fields_of_the_files_are_listed(measured_dataset: Path) -> None:
     for file, heading in (("dataset.json", "## dataset.json"), ("findings.json", "## findings.json")):
         fields = first_cells(section(heading).partition("\n### ")[0])
         # A dataset has provenance only if the user states it, and types of samples only with some settings.
         left_out = {"format_version", "provenance", "dtypes"}
-        assert set(json.loads((measured / file).read_text())) - left_out == fields - left_out, file
+        assert set(json.loads((measured_dataset / file).read_text())) - left_out == fields - left_out, file
 
 
 def test_the_fields_of_a_ledger_are_listed() -> None:

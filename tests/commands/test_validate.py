@@ -327,34 +327,25 @@ def test_shallower_checks_keep_findings_of_quality(
 
 
 @pytest.fixture(scope="module")
-def looked_at(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the dataset with its statistics."""
-    copy = tmp_path_factory.mktemp("looked_at") / "dataset"
-    shutil.copytree(sound_dataset, copy)
-    validate(str(copy), mode="quality")
-    return copy
+def document(measured_dataset: Path) -> Any:
+    return json.loads((measured_dataset / "statistics.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def document(looked_at: Path) -> Any:
-    return json.loads((looked_at / "statistics.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def pictures(looked_at: Path) -> dict[str, list[bytes]]:
+def pictures(measured_dataset: Path) -> dict[str, list[bytes]]:
     """The stored pictures of each split."""
-    splits = json.loads((looked_at / "dataset.json").read_text())["splits"]
+    splits = json.loads((measured_dataset / "dataset.json").read_text())["splits"]
     found: dict[str, list[bytes]] = {split: [] for split in splits}
     for split, content in splits.items():
         for shard in content["shards"]:
-            with (looked_at / shard["file"]).open("rb") as file:
+            with (measured_dataset / shard["file"]).open("rb") as file:
                 records = [record.data for record in read_records(file) if isinstance(record, Record)]
             found[split] += [parse_example(data)["image/encoded"].values[0] for data in records]
     return found
 
 
-def test_counts_equal_those_of_the_dataset(looked_at: Path, document: Any) -> None:
-    dataset = json.loads((looked_at / "dataset.json").read_text())
+def test_counts_equal_those_of_the_dataset(measured_dataset: Path, document: Any) -> None:
+    dataset = json.loads((measured_dataset / "dataset.json").read_text())
     assert document["splits"].keys() == dataset["splits"].keys()
     for split, sums in document["splits"].items():
         assert sums["all"]["records"] == dataset["splits"][split]["records"]
@@ -375,10 +366,10 @@ def test_means_and_deviations_equal_those_of_all_decoded_pixels(
         assert np.allclose(document["normalize"][split]["std"], (pixels / 255).std(0), rtol=1e-5)
 
 
-def test_stats_pb_describes_the_features_of_the_schema(looked_at: Path) -> None:
-    data = (looked_at / "stats.pb").read_bytes()
+def test_stats_pb_describes_the_features_of_the_schema(measured_dataset: Path) -> None:
+    data = (measured_dataset / "stats.pb").read_bytes()
     message = statistics_pb2.DatasetFeatureStatisticsList.FromString(data)
-    schema = text_format.Parse((looked_at / "schema.pbtxt").read_text(), schema_pb2.Schema())
+    schema = text_format.Parse((measured_dataset / "schema.pbtxt").read_text(), schema_pb2.Schema())
     types = {feature.name: feature.type for feature in schema.feature}
     domains = {feature.name: set(feature.string_domain.value) for feature in schema.feature}
     for dataset in message.datasets:
@@ -393,13 +384,13 @@ def test_stats_pb_describes_the_features_of_the_schema(looked_at: Path) -> None:
 
 
 def test_the_output_names_the_files_and_a_repetition_in_another_order_writes_the_same(
-    looked_at: Path, document: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    measured_dataset: Path, document: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = reports_of(looked_at)
+    before = reports_of(measured_dataset)
     backwards = "shardwright.pipelines.validate.list_tasks"
     monkeypatch.setattr(backwards, lambda target: reversed([*list_tasks(target)]))
-    assert main(["validate", "--dataset", str(looked_at), "--quality"]) == 0
-    assert reports_of(looked_at) == before
+    assert main(["validate", "--dataset", str(measured_dataset), "--quality"]) == 0
+    assert reports_of(measured_dataset) == before
     printed = capsys.readouterr().out
     assert "channel means" in printed
     assert " ".join(f"{value:.4f}" for value in document["normalize"]["train"]["mean"]) in printed

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw
 
+from helpers.pictures import file_of
+from helpers.repository import copy_first
 from helpers.resealing import (
     Edit,
     Features,
@@ -53,11 +55,7 @@ class Mutation(NamedTuple):
 
 def make_datasets(root: Path, photos: Path) -> None:
     """Makes the sources and the datasets to change: with classes (resized and kept), and with objects."""
-    source = root / "source"
-    for name in CLASSES:
-        (source / name).mkdir(parents=True)
-        for file in sorted((photos / name).iterdir())[:EACH]:
-            shutil.copy(file, source / name)
+    source = copy_first(root / "source", EACH, CLASSES)
     (source / "birds" / "empty.jpg").write_bytes(b"")
     (source / "birds" / "notes.txt").write_text("no image")
     shared: dict[str, Any] = {"splits": "train=0.7,test=0.3", "max_bad_fraction": 0.5}
@@ -466,12 +464,7 @@ def picture(edit: Callable[[bytes], bytes]) -> Edit:
 
 
 def redrawn(edit: Callable[[Image.Image], Image.Image], format_: str = "JPEG", **how: Any) -> Edit:
-    def change(data: bytes) -> bytes:
-        out = io.BytesIO()
-        edit(Image.open(io.BytesIO(data)).convert("RGB")).save(out, format_, **how)
-        return out.getvalue()
-
-    return picture(change)
+    return picture(lambda data: file_of(edit(Image.open(io.BytesIO(data)).convert("RGB")), format_, **how))
 
 
 def _dot(image: Image.Image) -> Image.Image:

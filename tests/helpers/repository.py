@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+#: The folders of the package.
+ROOMS = ("package", "pipelines", "loader", "transforms", "core", "schemas")
 #: The example pictures, for tests of what the pictures themselves are like and of pages that name them.
 EXAMPLES = ROOT / "examples" / "photos"
 #: Smaller copies with the same names, classes, formats and modes.
@@ -33,6 +36,26 @@ def copy_photos(folder: Path, step: int, photos: Path = PHOTOS) -> Path:
     for path in sorted(photos.rglob("*.*"))[::step]:
         (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder / path.parent.name)
+    return folder
+
+
+def copy_first(folder: Path, each: int, classes: Iterable[str]) -> Path:
+    """Copies the first pictures of some classes, and returns the folder."""
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for path in sorted((PHOTOS / name).iterdir())[:each]:
+            shutil.copy2(path, folder / name)
+    return folder
+
+
+def copy_source(folder: Path, *more: str) -> Path:
+    """Copies what an installation needs, and more folders, because a build leaves files behind."""
+    folder.mkdir(exist_ok=True)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for room in (*ROOMS, *more):
+        ignored = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
+        shutil.copytree(ROOT / room, folder / room, ignore=ignored)
     return folder
 
 

@@ -42,7 +42,7 @@ from helpers.cloud import (
     upload,
 )
 from helpers.described import described as dataset_of
-from helpers.repository import EXAMPLES, PHOTOS, ROOT, copy_photos
+from helpers.repository import EXAMPLES, PHOTOS, ROOMS, ROOT, copy_photos, copy_source
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
@@ -52,7 +52,6 @@ from shardwright.schemas.errors import DataRefused, EngineError
 Capture = pytest.CaptureFixture[str]
 
 MAIN = ROOT / "deploy" / "dataflow" / "main.py"
-ROOMS = ("package", "pipelines", "loader", "transforms", "core", "schemas")
 SETTINGS = (f"--input=gs://{BUCKET}/photos", f"--output=gs://{BUCKET}/out", "--resize=64")
 #: A program that says where the command `convert` is, without importing what it needs.
 _WHERE = "from importlib.util import find_spec; print(find_spec('shardwright.pipelines.convert').origin)"
@@ -81,13 +80,8 @@ def bucket(shared: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the files needed for installation, because a build leaves files behind."""
-    copy = tmp_path_factory.mktemp("source")
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
-    return copy
+    """A copy of the files needed for installation."""
+    return copy_source(tmp_path_factory.mktemp("source"))
 
 
 def modules(folder: Path) -> set[str]:
