@@ -16,6 +16,7 @@ from helpers.annotated import annotated, saved
 from helpers.depths import compared, findings_of
 from helpers.described import parse_module
 from helpers.fewer_imports import late
+from helpers.hostile import flip
 from helpers.listing import Listed, found_in
 from helpers.pictures import file_of, rgb_pixels, tiff_of
 from helpers.planting import rewrite, write_ledger, written_lines
@@ -577,9 +578,7 @@ def test_salvage_knows_the_types(mixed: Path, tmp_path: Path, with_ledger: bool)
     dataset = Path(shutil.copytree(mixed, tmp_path / "dataset"))
     lines = written_lines(dataset, SHARD)
     lost = lines[number_of(dataset, "float2.tif")]
-    data = bytearray((dataset / SHARD).read_bytes())
-    data[lost["offset"] + 40] ^= 1
-    (dataset / SHARD).write_bytes(data)
+    flip(dataset / SHARD, lost["offset"] + 40)
     if not with_ledger:
         (dataset / "_shards" / SHARD.replace(".tfrecord", ".jsonl.gz")).unlink()
     salvage(dataset, tmp_path / "saved")

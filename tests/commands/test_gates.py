@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from helpers.depths import findings_of
+from helpers.hostile import flip
 from helpers.listing import listed
 from PIL import Image
 
@@ -170,9 +171,7 @@ def test_the_report_says_if_a_dataset_is_not_validated_or_unsound(copied: Path, 
     assert "not validated yet" in capsys.readouterr().out
     assert "Not validated" in (copied / "report.html").read_text()
     shard = next(copied.glob("train-*.tfrecord"))
-    body = bytearray(shard.read_bytes())
-    body[200] ^= 1
-    shard.write_bytes(body)
+    flip(shard, 200)
     assert main(["validate", "--dataset", str(copied)]) == 1
     page = (copied / "report.html").read_text()
     assert "✗ Not sound" in page and "DATA_CRC" in page and shard.name in page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import json
 import random
@@ -457,9 +456,7 @@ def test_similar_images_are_all_pairs_of_a_small_bucket_and_connect_a_large_one(
     rng = random.Random(1)
 
     def seen(image: Image.Image) -> tuple[bytes, bytes]:
-        out = io.BytesIO()
-        image.save(out, "png")
-        made = hash_picture(out.getvalue(), "x.png", settings)
+        made = hash_picture(pictures.file_of(image, "PNG"), "x.png", settings)
         return made.hash, made.patch
 
     similar = [seen(ImageEnhance.Brightness(eagle).enhance(1 + step / 100)) for step in range(5)]

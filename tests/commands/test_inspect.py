@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.annotation_sets.coco import put_coco
+from helpers.hostile import flip, picture
 from helpers.repository import PHOTOS
 from helpers.resealing import frame
+from helpers.trees import put_files
 from PIL import Image
 
 from shardwright.core.preview import SIDE, RecordLocation, even_quota, pick_evenly
@@ -131,11 +133,8 @@ def test_values_are_shown_as_text_and_never_control_the_terminal(tmp_path, capsy
 
 
 def test_the_contact_sheet_draws_any_class_name(tmp_path, capsys):
-    photos = tmp_path / "photos"
-    for name in ("château", "中文", "line\nbreak", "شجرة", "🐈", "x" * 100):
-        folder = photos / name
-        folder.mkdir(parents=True)
-        Image.new("RGB", (40, 30), "teal").save(folder / "a.png")
+    names = ("château", "中文", "line\nbreak", "شجرة", "🐈", "x" * 100)
+    photos = put_files(tmp_path / "photos", {f"{name}/a.png": picture(1) for name in names})
     out, sheet = tmp_path / "out", tmp_path / "sheet.webp"
     convert(input=str(photos), output=str(out), verify="none")
     code, shown, _ = run(capsys, out, "--contact_sheet", sheet)
@@ -165,9 +164,7 @@ def test_the_contact_sheet_marks_undecodable_images(tmp_path, capsys):
 def test_damage_is_reported_and_sound_records_are_shown(dataset, tmp_path, capsys):
     copy = Path(shutil.copytree(dataset, tmp_path / "copy"))
     (shard,) = copy.glob("train*.tfrecord")
-    data = bytearray(shard.read_bytes())
-    data[20] ^= 1
-    shard.write_bytes(data)
+    flip(shard, 20)
     shutil.rmtree(copy / "_shards")  # so that the sheet uses the records themselves
     code, out, _ = run(capsys, copy, "--contact_sheet", tmp_path / "sheet.png")
     assert code == 0

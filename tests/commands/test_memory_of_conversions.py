@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import oversized
 from helpers.memory import measured_command
+from helpers.pictures import file_of
 from helpers.repository import PHOTOS
+from helpers.trees import put_files
 from PIL import Image
 
 pytestmark = pytest.mark.slow
@@ -26,18 +27,13 @@ def _photograph(megapixels: float, seed: int) -> bytes:
     with Image.open(photos[seed % len(photos)]) as photo:
         pixels = np.asarray(photo.convert("RGB").resize((width, height)), np.int16)
     noise = np.random.default_rng(seed).integers(-14, 15, (height, width, 1), np.int16)
-    file = BytesIO()
-    Image.fromarray(np.clip(pixels + noise, 0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
-    return file.getvalue()
+    return file_of(Image.fromarray(np.clip(pixels + noise, 0, 255).astype(np.uint8)), "JPEG", quality=90)
 
 
 def _peak_of(tmp_path: Path, files: Iterable[bytes], *more: str) -> float:
     """Converts files; returns the command's peak memory in MB."""
-    for number, data in enumerate(files):
-        folder = tmp_path / "in" / "ab"[number % 2]
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{number}.jpg").write_bytes(data)
-    measured = measured_command("convert", tmp_path / "in", tmp_path / "out", *more)
+    photos = {f"{'ab'[number % 2]}/{number}.jpg": data for number, data in enumerate(files)}
+    measured = measured_command("convert", put_files(tmp_path / "in", photos), tmp_path / "out", *more)
     assert measured.code in (0, 1), measured.output
     return measured.megabytes
 

@@ -16,6 +16,7 @@ from helpers.hostile import run
 from helpers.listing import Listed, listed
 from helpers.manifests import write_csv, write_jsonl
 from helpers.repository import PHOTOS
+from helpers.trees import put_files
 from PIL import Image
 
 from shardwright import loader
@@ -368,11 +369,8 @@ def test_a_source_of_annotations_names_the_folder_to_use(tmp_path: Path) -> None
 
 
 def test_a_dataset_without_classes_is_complete(tmp_path: Path) -> None:
-    source = tmp_path / "in"
-    for number, path in enumerate(BIRDS):
-        target = source / ("test" if number == 0 else "train") / path.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
+    files = {f"{'train' if number else 'test'}/{path.name}": path for number, path in enumerate(BIRDS)}
+    source = put_files(tmp_path / "in", {name: path.read_bytes() for name, path in files.items()})
     out = tmp_path / "out"
     made = convert(input=str(source), output=str(out), layout="images", resize="32", verify="none")
     assert made.dataset.labels == () and made.dataset.layout == "images"

@@ -16,10 +16,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from helpers.hostile import shard_hashes
+from helpers.hostile import flip, shard_hashes
 from helpers.repository import EXAMPLES, PHOTOS, ROOT
 from helpers.servers import children, flink_job_server, worker_pool
 from helpers.timeless import without_times
+from helpers.trees import put_files
 
 from shardwright.pipelines import cli
 
@@ -123,10 +124,7 @@ def test_the_bytes_equal_those_of_the_in_process_runner(
     assert run("convert", "--input", PHOTOS, "--output", output, *SETTINGS, *engine) == (0, "")
     assert len(shard_hashes(output)) == 5
     assert_same(output, sound_dataset)
-    shard = output / "train-00001-of-00003.tfrecord"
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 1
-    shard.write_bytes(data)
+    flip(output / "train-00001-of-00003.tfrecord")
     assert run("validate", "--dataset", output, *engine)[0] == 1
     report = json.loads((output / "findings.json").read_text())
     assert (report["mode"], report["sound"]) == ("full", False)
@@ -182,9 +180,7 @@ def test_salvaged_and_compared_datasets_equal_those_of_the_in_process_runner(
 def test_refusals_have_the_same_code_and_message(engine: list[str], tmp_path: Path, run: Run) -> None:
     bad, none = tmp_path / "bad", tmp_path / "none"
     shutil.copytree(PHOTOS / "birds", bad / "birds")
-    (bad / "birds" / "text.jpg").write_text("no image")
-    (none / "birds").mkdir(parents=True)
-    (none / "birds" / "readme.txt").write_text("no image")
+    put_files(tmp_path, dict.fromkeys(("bad/birds/text.jpg", "none/birds/readme.txt"), b"no image"))
     for folder, code in ((bad, 1), (none, 2)):
         complaints = []
         for options in ([], engine):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from helpers.listing import found_in
+from helpers.pictures import file_of
 from shardwright.core.images.read import read_image
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
@@ -23,9 +23,7 @@ IMAGE = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())]
 
 def png(number: int, size: tuple[int, int] = (9, 7)) -> bytes:
     """Returns a small image whose color is its number."""
-    out = io.BytesIO()
-    Image.new("RGB", size, (number % 256, number // 256, 77)).save(out, "PNG")
-    return out.getvalue()
+    return file_of(Image.new("RGB", size, (number % 256, number // 256, 77)), "PNG")
 
 
 def table_of(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.hostile import picture
+from helpers.trees import put_files
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
@@ -160,10 +161,6 @@ def other_pixels(path: Path) -> bytes:
 
 
 def write_bmps(folder: Path, count: int = 6) -> list[Path]:
-    paths = []
-    for i in range(count):
-        path = folder / "ab"[i % 2] / f"{i}.bmp"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(picture(i, "BMP", 8))
-        paths.append(path)
-    return paths
+    files = {f"{'ab'[i % 2]}/{i}.bmp": picture(i, "BMP", 8) for i in range(count)}
+    put_files(folder, files)
+    return [folder / name for name in files]

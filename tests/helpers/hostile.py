@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import pytest
 from PIL import Image
 
+from helpers.pictures import file_of
 from shardwright.pipelines.cli import main
 
 COMMAND = Path(sys.executable).with_name("shardwright")
@@ -50,9 +51,7 @@ def picture(seed: int, file_format: str = "PNG", size: int = 16) -> bytes:
     colors = [(seed * 37 % 256, (seed * 91 + x) % 256, seed // 256 * 16 + x % 16) for x in range(size)]
     image = Image.new("RGB", (size, 1))
     image.putdata(colors)
-    buffer = io.BytesIO()
-    image.resize((size, size)).save(buffer, file_format)
-    return buffer.getvalue()
+    return file_of(image.resize((size, size)), file_format)
 
 
 def make_tree(root: Path, images: int = 6, classes: Iterable[str] = ("ant", "bee")) -> Path:

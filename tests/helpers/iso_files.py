@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import imagecodecs
 import numpy as np
 import pytest
 from PIL import Image
+
+from helpers.pictures import file_of
 
 #: Bytes before the first box of a JPEG XL that could be repeated: its signature and its type.
 _BEGINNING = 32
@@ -22,9 +23,7 @@ def heif_of(image: Image.Image, orientation: int = 1, **options: Any) -> bytes:
         exif = Image.Exif()
         exif[274] = orientation
         options["exif"] = exif.tobytes()
-    out = io.BytesIO()
-    image.save(out, "HEIF", **options)
-    return out.getvalue()
+    return file_of(image, "HEIF", **options)
 
 
 def jxl_of(image: Image.Image, **options: Any) -> bytes:
@@ -34,9 +33,7 @@ def jxl_of(image: Image.Image, **options: Any) -> bytes:
 
 def jp2_of(image: Image.Image, **options: Any) -> bytes:
     """Encodes a JPEG 2000, without loss unless the options say otherwise."""
-    out = io.BytesIO()
-    image.save(out, "JPEG2000", **options)
-    return out.getvalue()
+    return file_of(image, "JPEG2000", **options)
 
 
 def box(kind: bytes, content: bytes) -> bytes:

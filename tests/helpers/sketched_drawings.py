@@ -6,26 +6,19 @@ them.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from PIL import Image
 
+from helpers.pictures import file_of
 from shardwright.core import commit
 from shardwright.core.preview import draw_card_samples
 from shardwright.core.salvage import commit as salvage_commit
 from shardwright.schemas.dataset import Dataset
 
-
-def _small_jpeg() -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(buffer, "JPEG")
-    return buffer.getvalue()
-
-
-_SAMPLES = _small_jpeg()
+_SAMPLES = file_of(Image.new("RGB", (8, 8)), "JPEG")
 
 
 def _sketch_samples(directory: str, dataset: Dataset) -> bytes:

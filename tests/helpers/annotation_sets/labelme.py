@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from helpers.annotation_sets.coco import save
 from helpers.listing import Photo, put_photos
 
 
@@ -28,11 +28,6 @@ def document(photo: Photo, folder: str = "", data: str | None = None, **more: An
     ]
     content = {"version": "5.5.0", "flags": {}, "shapes": shapes, "imagePath": folder + photo.name}
     return content | {"imageData": data, "imageHeight": photo.size[1], "imageWidth": photo.size[0]} | more
-
-
-def save(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2))
 
 
 def put_labelme(root: Path, names: tuple[str, ...] = ("eagle", "apple", "house", "seagull")) -> list[Photo]:

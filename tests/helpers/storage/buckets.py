@@ -28,6 +28,7 @@ from obstore.store import AzureStore
 
 from helpers.packing import tree_members
 from helpers.servers import free_port, server
+from helpers.trees import put_files
 from shardwright.core import storage
 
 _count = itertools.count()
@@ -92,9 +93,7 @@ class Disk(Owner):
         self.root, self.url = root, url
 
     def put(self, name: str, data: bytes) -> None:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        put_files(self.root, {name: data})
 
     def get(self, name: str) -> bytes:
         return (self.root / name).read_bytes()
@@ -138,11 +137,7 @@ class Bucket(Owner):
 
     def fetch(self, prefix: str, to: Path) -> Path:
         """Downloads a folder, for code that reads local datasets."""
-        for name in self.names(f"{prefix}/"):
-            path = to / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(self.get(f"{prefix}/{name}"))
-        return to
+        return put_files(to, {name: self.get(f"{prefix}/{name}") for name in self.names(f"{prefix}/")})
 
 
 @contextlib.contextmanager
