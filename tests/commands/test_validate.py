@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import shutil
@@ -14,7 +13,6 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from google.protobuf import text_format
 from helpers.depths import DEPTHS, findings_of
@@ -38,7 +36,6 @@ from PIL import Image, ImageOps
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from shardwright.core import storage
-from shardwright.core.records.framing import Record, read_records
 from shardwright.core.storage import local
 from shardwright.core.validation import results
 from shardwright.pipelines.cli import main
@@ -46,7 +43,6 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.places import resolve_target
 from shardwright.pipelines.validate import list_tasks, validate
 from shardwright.schemas.codes import NOTES
-from shardwright.schemas.example import parse_example
 from shardwright.schemas.findings import Finding, ValidationReport
 
 
@@ -331,19 +327,6 @@ def document(measured_dataset: Path) -> Any:
     return json.loads((measured_dataset / "statistics.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def pictures(measured_dataset: Path) -> dict[str, list[bytes]]:
-    """The stored pictures of each split."""
-    splits = json.loads((measured_dataset / "dataset.json").read_text())["splits"]
-    found: dict[str, list[bytes]] = {split: [] for split in splits}
-    for split, content in splits.items():
-        for shard in content["shards"]:
-            with (measured_dataset / shard["file"]).open("rb") as file:
-                records = [record.data for record in read_records(file) if isinstance(record, Record)]
-            found[split] += [parse_example(data)["image/encoded"].values[0] for data in records]
-    return found
-
-
 def test_counts_equal_those_of_the_dataset(measured_dataset: Path, document: Any) -> None:
     dataset = json.loads((measured_dataset / "dataset.json").read_text())
     assert document["splits"].keys() == dataset["splits"].keys()
@@ -355,15 +338,6 @@ def test_counts_equal_those_of_the_dataset(measured_dataset: Path, document: Any
     assert document["total"]["all"]["records"] == sum(
         content["records"] for content in dataset["splits"].values()
     )
-
-
-def test_means_and_deviations_equal_those_of_all_decoded_pixels(
-    document: Any, pictures: dict[str, list[bytes]]
-) -> None:
-    for split, stored in pictures.items():
-        pixels = np.concatenate([np.asarray(Image.open(io.BytesIO(data))).reshape(-1, 3) for data in stored])
-        assert np.allclose(document["normalize"][split]["mean"], (pixels / 255).mean(0), rtol=1e-5)
-        assert np.allclose(document["normalize"][split]["std"], (pixels / 255).std(0), rtol=1e-5)
 
 
 def test_stats_pb_describes_the_features_of_the_schema(measured_dataset: Path) -> None:
