@@ -302,16 +302,12 @@ def test_a_log_of_json_lines(capsys: Capture) -> None:
     assert re.fullmatch(refusal + r"shardwright paint --help\.\n", capsys.readouterr().err)
 
 
-def test_a_traceback_is_a_field_of_a_json_line(capsys: Capture) -> None:
+def test_a_traceback_is_a_field_of_a_json_line_and_python_logs_as_before_afterwards(capsys: Capture) -> None:
+    before = logging.getLogger().handlers[:]
     assert failing(EngineError("No.")).main(["--log_format=json", "--verbose"]) == 3
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert lines[0]["traceback"].startswith("Traceback") and lines[0]["message"].endswith("EngineError: No.")
     assert lines[-1]["error"] == "No."
-
-
-def test_after_a_command_python_logs_as_before(capsys: Capture) -> None:
-    before = logging.getLogger().handlers[:]
-    assert make().main(["--log_format=json"]) == 1
     assert logging.getLogger().handlers == before
     assert (log.LOG.is_json, log.LOG.is_quiet, log.LOG.messages) == (False, False, None)
 

@@ -154,11 +154,8 @@ def test_results_about_versions(capfd: Capture, versions: Path) -> None:
     assert made["dataset_version"] == V4 and made["acceptance"]["reason"] == "as planned"
 
 
-def test_a_script_is_a_result_too(capfd: Capture) -> None:
+def test_results_about_layouts_and_a_script(capfd: Capture) -> None:
     assert "complete -c shardwright" in the_object(capfd, "completion", "fish")["script"]
-
-
-def test_results_about_layouts(capfd: Capture) -> None:
     assert len(the_object(capfd, "layouts")["layouts"]) > 5
     assert the_object(capfd, "layouts", "detection")["name"] == "detection"
 
