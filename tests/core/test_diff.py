@@ -143,15 +143,6 @@ def edit(random: Random, images: list[Image]) -> tuple[list[Image], Changes]:
     return edited, expected
 
 
-def make_images(random: Random, count: int) -> list[Image]:
-    return [
-        Image(
-            f"{number}\n<é>.jpg", f"source {number}", random.choice(["cat", "dog", ""]), random.choice(SPLITS)
-        )
-        for number in range(count)
-    ]
-
-
 def compare(old: Sequence[Image], new: Sequence[Image], shards: tuple[int, int] = (1, 1)) -> Changes:
     """Compares the ledgers of two datasets without Beam."""
     with tempfile.TemporaryDirectory() as folder:
@@ -167,7 +158,12 @@ def compare(old: Sequence[Image], new: Sequence[Image], shards: tuple[int, int] 
 @settings(max_examples=examples(60))
 def test_the_comparison_finds_exactly_the_edits(seed: int, count: int, before: int, now: int) -> None:
     random = Random(seed)
-    images = make_images(random, count)
+    images = [
+        Image(
+            f"{number}\n<é>.jpg", f"source {number}", random.choice(["cat", "dog", ""]), random.choice(SPLITS)
+        )
+        for number in range(count)
+    ]
     edited, expected = edit(random, images)
     random.shuffle(edited)
     assert compare(images, edited, (before, now)).as_json() == expected.as_json()

@@ -135,14 +135,13 @@ def test_the_document_does_not_depend_on_parts_or_order(
 
 
 def test_merging_does_not_change_the_other() -> None:
-    one, other = _statistics([_picture()], []), _statistics([_picture(split="test")], [{"x": _ints(1)}])
+    one, other = (
+        _statistics([_picture()], []),
+        _statistics([_picture(split="test")], [{"x": Feature(FeatureType.INT64, (1,))}]),
+    )
     before = copy.deepcopy(other)
     one.merge(other).merge(other)
     assert other == before
-
-
-def _ints(*values: int) -> Feature:
-    return Feature(FeatureType.INT64, values)
 
 
 def test_gray_counts_as_color_in_mixed_datasets_and_alpha_is_ignored() -> None:

@@ -92,16 +92,12 @@ def _coco(name: str) -> str:
     return json.dumps({"images": [image], "annotations": [], "categories": [{"id": 1, "name": "a"}]})
 
 
-def _create_ml(name: str) -> str:
-    return json.dumps([{"image": name, "annotations": []}])
-
-
 @pytest.mark.parametrize(
     ("file", "text"),
     [
         ("{}.xml", _cvat),
         ("{}.json", _coco),
-        ("{}.json", _create_ml),
+        ("{}.json", '[{{"image": "{}", "annotations": []}}]'.format),
         ("{}.csv", "filename,class,xmin,ymin,xmax,ymax\n{},a,1,1,2,2\n".format),
         ("{}.csv", "ImageID,LabelName,XMin,XMax,YMin,YMax\n{},a,0.1,0.2,0.1,0.2\n".format),
         ("train{}/_classes.csv", "filename,a,b\n{},0,1\n".format),
