@@ -35,8 +35,8 @@ UTC_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 def dataset_name(output: str) -> str:
     """Returns the name of a dataset: that of its directory, or of the directory with its versions."""
-    output, _ = split_version(version_name(output))
     path = output if storage.is_remote(output) else os.path.abspath(output)
+    path, _ = split_version(version_name(path))
     return printable(path.rstrip("/").rpartition("/")[2]) or "dataset"
 
 

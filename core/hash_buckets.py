@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 #: Number of records whose rows meet in a bucket on average. With the values of their images, they take 40 MB.
 RECORDS_PER_BUCKET = 10_000
+#: Number of records that a shard of unknown size counts as. It may be a single file with all records.
+UNKNOWN_RECORDS = 16 * RECORDS_PER_BUCKET
 _MAX_BUCKETS = 4096
 _CRC_BITS = 32
 #: Number of rows, in any buckets, that are packed together.

@@ -52,7 +52,7 @@ class Command:
       name: Name on the command line.
       module: What it does: `HELP` and `EXAMPLE` begin and end its help, `add_arguments` adds its own options
         to a parser, which already has those of `options.add_common`, and `execute` gets their values, and
-        Beam's options as `beam_options`, and returns an `CommandResult`.
+        Beam's options as `beam_options`, and returns a `CommandResult`.
       beam: Which of Beam's options the command takes.
       resumable: Whether the command has `--resume`, so that error messages may advise it.
     """

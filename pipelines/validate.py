@@ -241,11 +241,9 @@ def validate(
         beam_options = as_beam_options(beam_options)
     gates = read_gates(expect, "--expect") if expect else GateFile()
     if expect:
-        place = "expect" if isinstance(expect, Mapping) else os.fspath(expect)
+        place = "expect" if isinstance(expect, Mapping) else f"--expect {os.fspath(expect)}"
         if gates == GateFile():
-            raise UsageError(
-                f"--expect {place} has no gates; write one on each line, such as min_images: 1000."
-            )
+            raise UsageError(f"{place} has no gates; write one on each line, such as min_images: 1000.")
         others = [name for name in gates.named(Thresholds) if name != "max_bad_fraction"]
         if others:
             note = (

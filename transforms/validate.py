@@ -11,7 +11,7 @@ import apache_beam as beam
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.concurrency.resources import worker_threads
-from shardwright.core.hash_buckets import RECORDS_PER_BUCKET, bucket_count
+from shardwright.core.hash_buckets import UNKNOWN_RECORDS, bucket_count
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.validation.duplicates import (
@@ -68,8 +68,8 @@ class Validated(NamedTuple):
 
 
 def _stated_records(task: ShardTask) -> int:
-    """Returns the number of records that a shard should have; if it is not known, those of a bucket."""
-    return RECORDS_PER_BUCKET if task.expected is None else task.expected.records
+    """Returns the number of records that a shard should have."""
+    return UNKNOWN_RECORDS if task.expected is None else task.expected.records
 
 
 class _CheckShard(InThreads):

@@ -57,7 +57,7 @@ class Progress:
     def reset(self) -> None:
         """Resets all counters for a new run."""
         with self._lock:
-            vars(self).update(vars(Progress()))
+            vars(self).update(vars(Progress()) | {"_lock": self._lock})
 
 
 #: The progress of this process.

@@ -29,6 +29,8 @@ class ClassTable(ImageTable):
       classes: Names of the classes, in the order of the columns.
     """
 
+    one_line = False
+
     def __init__(self, head: TableHead, settings: ConvertSettings) -> None:
         super().__init__(head)
         self.classes = list(map(class_name, head.header[1:]))

@@ -117,6 +117,7 @@ class DocumentFormat:
       settings: Settings that it uses.
       provides: Kinds of annotations that it provides.
       suffixes: Ends of the names of files, in lower case.
+      alone: Further ends of the names of files that are found only if they are the input.
       suits: Returns whether `--source auto` looks for this format in an input.
       leave_out: Returns file -> reason for the files that are left out.
       open: Returns the entries of an open file with this path, of which only the beginning may be there.
@@ -148,6 +149,7 @@ class DocumentFormat:
     settings: frozenset[str]
     provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
     suffixes: tuple[str, ...] = (".json",)
+    alone: tuple[str, ...] = ()
     suits: Callable[[InputProbe, ConvertSettings], bool] = lambda *_: True
     leave_out: Callable[[InputProbe, Sequence[str], ConvertSettings], Mapping[str, str]] = lambda *_: {}
     open: Callable[[IO[bytes], str, ConvertSettings], Any] = lambda file, *_: JsonItems(file)
@@ -176,7 +178,7 @@ class DocumentFormat:
 
     def _accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
         if probe.is_file:
-            has_name = probe.name.lower().endswith(self.suffixes)
+            has_name = probe.name.lower().endswith((*self.suffixes, *self.alone))
             return has_name and self.suits(probe, settings) and self._is_one(probe.path, settings)
         return self.suits(probe, settings) and any(self._names(probe, settings, _MAX_TRIED))
 

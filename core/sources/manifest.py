@@ -200,7 +200,7 @@ def _check_one_metadata(path: str) -> None:
 
 
 def _parts(item: Input, context: Context) -> Iterator[InputPart]:
-    """Yields the splits of a manifest, or of all manifests in a folder."""
+    """Yields the parts of a manifest, or of all manifests in a folder."""
     probe = InputProbe(item.path, item.is_file)
     with storage.translated_errors("read", item.path):
         names = _names_in(probe, context.settings)

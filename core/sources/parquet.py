@@ -101,7 +101,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
 
 
 def _parts(item: Input, context: Context) -> Iterator[InputPart]:
-    """Yields one input split for each file or some of its row groups, and one for all other files."""
+    """Yields one part for each file or some of its row groups, and one for all other files."""
     files, left_out, _ = _files(InputProbe(item.path, item.is_file))
     if left_out:
         yield InputPart(item, item.path, left_out=left_out)

@@ -344,4 +344,4 @@ def retried(
             time.sleep(random.uniform(pause / 2, pause))
             pause, count = min(2 * pause, MAX_PAUSE), count + 1
     finally:
-        del _operations[thread]
+        _operations.pop(thread, None)

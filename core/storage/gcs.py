@@ -162,7 +162,7 @@ class GcsStore(RemoteStore):
     def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
         """Yields pages of a listing."""
         client = self.client()
-        bucket, prefix = self.folder_parts(directory)
+        bucket, prefix = self.split_folder(directory)
         blobs = client.google.list_blobs(
             client.google.bucket(bucket, user_project=client.user_project),
             prefix=prefix or None,

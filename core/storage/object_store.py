@@ -422,7 +422,7 @@ class ObjectStore(RemoteStore):
 
         obstore lists one level only as a whole. So a folder is listed as a stream until a folder is inside.
         """
-        bucket, prefix = self.folder_parts(directory)
+        bucket, prefix = self.split_folder(directory)
         stripped = prefix.rstrip("/")
         if stripped and not keeps_name(stripped):
             raise UsageError(f"Cannot list {printable(directory)}: names {self._rule()}")

@@ -218,7 +218,7 @@ class RemoteStore(Store):
         bucket, _, name = path.partition("://")[2].partition("/")
         return bucket, name
 
-    def folder_parts(self, path: str) -> tuple[str, str]:
+    def split_folder(self, path: str) -> tuple[str, str]:
         """Returns the bucket of a folder and the prefix of its objects, which is empty for a whole bucket."""
         bucket, name = self.split_path(path)
         return bucket, f"{name}/" if name and not name.endswith("/") else name

@@ -695,3 +695,12 @@ def test_python_without_docstrings_is_refused() -> None:
     env = {**os.environ, "PYTHONOPTIMIZE": "2"}
     done = run_command("plan", "--input", PHOTOS, env=env)
     assert sentence_of(done, 2).startswith("Beam does not start without docstrings; run python without -OO")
+
+
+def test_a_conversion_works_with_closed_streams(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: Path
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert cli.main(["convert", str(tree), str(tmp_path / "out"), "--splits", SPLITS]) == 0
+    assert document(tmp_path / "out")["fingerprint"] == document(dataset)["fingerprint"]

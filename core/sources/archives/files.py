@@ -274,7 +274,7 @@ class ArchiveFile(NamedTuple):
 
 
 def archive_parts(item: Input, context: Context, by_folder: bool = False) -> Iterator[InputPart]:
-    """Yields one input split for each archive, and one for the files beside the archives.
+    """Yields one part for each archive, and one for the files beside the archives.
 
     Args:
       item: The input.

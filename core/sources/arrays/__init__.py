@@ -329,7 +329,7 @@ def _check(array: FoundArray, settings: ConvertSettings) -> tuple[tuple[int, ...
 
 
 def _parts(item: Input, context: Context) -> Iterator[InputPart]:
-    """Yields one input split for each array of images, and one for all other files."""
+    """Yields one part for each array of images, and one for all other files."""
     arrays, others = find_arrays(InputProbe(item.path, item.is_file), context.settings)
     for array in arrays:
         yield InputPart(item, array.images.path, array)

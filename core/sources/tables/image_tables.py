@@ -29,6 +29,8 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
+#: Ends of the names of CSV files that are named as input.
+_SUFFIXES = (".csv", ".tsv", ".txt")
 #: Longest path of an image.
 _MAX_PATH_LENGTH = 4096
 
@@ -68,21 +70,22 @@ def parse_head(data: bytes, path: str) -> TableHead:
 class ImageTable(ABC):
     """A CSV file. An entry is a run: consecutive rows of one image; only its place is in memory.
 
-    Each row is a line. An image whose rows are lost in a quote that is not closed would be stored without
-    some of its objects.
-
     Attributes:
       head: Beginning of the file.
       has_header: Whether the first row names the columns.
+      one_line: Whether each row is a line. An image whose rows are lost in a quote that is not closed would
+        be stored without some of its objects.
       fault_reason: Reason for the quarantine of an image with a bad row.
     """
 
     has_header = True
+    one_line = True
     fault_reason: str = QuarantineReason.BAD_ROW
 
     def __init__(self, head: TableHead) -> None:
         self.head = head
-        self._parse = partial(texts.line_cells, delimiter=head.delimiter)
+        parse = texts.line_cells if self.one_line else texts.csv_cells
+        self._parse = partial(parse, delimiter=head.delimiter)
         self._places = array("q")  # first line, offset and number of bytes of each run
 
     @property
@@ -196,6 +199,7 @@ def table_format(
         image_of=_image_of,
         annotate=_annotate,
         summarize=lambda document, *_: document.entries.describe(),
+        alone=_SUFFIXES,
         is_table=True,
         **others,
     )

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from shardwright.core.images.decode import load_checked, open_image
 from shardwright.core.images.faults import limit_of_process, pillow_settings
 from shardwright.core.preview import thumbnail
 from shardwright.core.validation.image import DeclaredImage, check_image
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.validate import validate
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 
@@ -169,3 +172,16 @@ def test_changes_by_others_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         with warnings.catch_warnings():  # ends after our code, and restores what it found
             outer.__exit__(None, None, None)
         assert warnings.filters == before
+
+
+def test_library_calls_do_not_change_pillows_settings(tmp_path: Path, odd_process: None) -> None:
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    for name, data in PICTURES.items():
+        (tmp_path / "in" / "a" / name).with_suffix(".jpg").write_bytes(data)
+    before = state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # because other libraries warn too
+        result = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), resize=16)
+        assert validate(str(tmp_path / "out"), mode="quality").sound
+    assert result.dataset.ledger["written"] == len(PICTURES)
+    assert state() == before

@@ -22,6 +22,7 @@ from helpers.depths import findings_at
 from helpers.described import described
 from helpers.resealing import Forgery, put
 
+from shardwright.loader import Records
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.ledger import load_index
 from shardwright.schemas.plan import index_file
@@ -153,3 +154,9 @@ def test_the_index_of_a_damaged_shard_is_not_reported(copied: Path) -> None:
 def test_other_files_are_not_indexes(text: bytes) -> None:
     with pytest.raises(ValueError):
         load_index(text)
+
+
+def test_records_do_not_need_a_sound_index(sound_dataset: Path, copied: Path) -> None:
+    for name in INDEXES:
+        (copied / name).write_text(f"0 {10**30}\n")
+    assert Records(copied, "all").raw(0) == Records(sound_dataset, "all").raw(0)

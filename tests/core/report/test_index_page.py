@@ -263,3 +263,10 @@ def test_any_document_gives_a_page(
     (tmp_path / "latest.json").write_text(Pointer(version, "f" * 64, _NOW).dumps())
     write_index(str(tmp_path))
     assert row_of((tmp_path / "index.html").read_text(), version)
+
+
+def test_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
+    page = render_index(index_of(records_of(3)))
+    assert "default-src 'none'" in page.replace("&#39;", "'")
+    assert not Page(page).of("src") and "@import" not in page and "url(" not in page.replace("url(#", "")
+    assert "http://" not in page and "https://" not in page

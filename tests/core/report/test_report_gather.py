@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from helpers.described import described
 from helpers.planting import write_ledger, written_lines
-from helpers.report_samples import dataset_of, drift_of, findings_json
+from helpers.report_samples import HOSTILE, dataset_of, drift_of, findings_json, made_up
 from helpers.repository import PHOTOS
 from helpers.resealing import read_document, read_ledger, write_document
 from helpers.tfds_reading import read_dataset
@@ -426,3 +426,11 @@ def test_a_diff_of_another_build_is_not_shown(version: Callable[..., Path]) -> N
     (directory / "diff.json").write_text(json.dumps(drift_to("another")))
     data = gather(str(directory))
     assert data.drift is None and data.left_out == ("diff.json is about another build.",)
+
+
+def test_names_in_refusals_are_shown_as_text() -> None:
+    for name in HOSTILE:
+        violation = Violation(name, name, Severity.ERROR, name)
+        data = replace(made_up(("a",)), of_version=record_of(violation, previous=name))
+        page = render(replace(data, place=f"{name}@{_VERSION}"))
+        assert page.count("<script") == 1 and "\u202e" not in page and " onmouseover='" not in page

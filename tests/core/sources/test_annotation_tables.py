@@ -173,6 +173,8 @@ def test_tables_of_boxes_are_detected_or_refused(tmp_path: Path, photos: list[Ph
     several = put(tmp_path / "several.csv", HEADER, rows_of(photos))
     with pytest.raises(UsageError, match="choose --layout detection"):
         listed(several, layout="classification")
+    text = put(tmp_path / "several.txt", HEADER, rows_of(photos))
+    assert listed(text).refs.keys() == listed(several).refs.keys()
     one = put(tmp_path / "one.csv", HEADER, rows_of(photos[1:2], folder="images/"))
     assert listed(one, layout="classification").input.source == "manifest"
     with pytest.raises(UsageError, match="--image_root"):
@@ -280,3 +282,14 @@ def test_unclear_headers_are_refused(tmp_path: Path, header: str, message: str) 
     path = _put(tmp_path, f"{header}\neagle.jpg,1,0\n")
     with pytest.raises(UsageError, match=message):
         listed(path, "classification", source="class_columns")
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_a_row_may_span_several_lines(tmp_path: Path, ending: str) -> None:
+    rows = ['filename,"a\nbird",fruit', 'eagle.jpg,"1\n",0', "apple.jpg,0,1", "gone.jpg,0,1,1"]
+    found = listed(_put(tmp_path, ending.join(rows)), "classification")
+    assert found.input.source == "class_columns" and found.ids == {"a\nbird": 0, "fruit": 1}
+    labels = {key: ref.label for key, ref in found.refs.items()}
+    assert labels == {"eagle.jpg": "a\nbird", "apple.jpg": "fruit", "gone.jpg": ""}
+    assert found.reasons().keys() == {"gone.jpg"}
+    assert found.refs["gone.jpg"].message == "line 6 of _classes.csv: it has 4 cells instead of 3"

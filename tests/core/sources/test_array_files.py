@@ -322,3 +322,10 @@ def test_an_array_in_several_files_is_read(tmp_path: Path) -> None:
     for number in range(9):
         pixels, label, _ = found[f"images_{number // 3:03d}.npy!{number % 3:06d}"]
         assert np.array_equal(pixels[..., 0], grays(9)[number]) and label == str(digits(9)[number])
+
+
+def test_arrays_in_many_folders_are_found_on_request(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"{number:02d}").mkdir()
+        np.save(tmp_path / f"{number:02d}" / "images.npy", grays(2))
+    assert len(listed(tmp_path, "classification", source="arrays", unlabelled="keep").refs) == 24

@@ -22,10 +22,12 @@ from helpers.repository import PHOTOS
 from shardwright.core.images.read import read_image
 from shardwright.core.sources import manifest
 from shardwright.core.sources.inputs import check_inputs
+from shardwright.core.sources.source import Context, Input
+from shardwright.core.sources.spool import Spool
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import EngineError, UsageError
 
 ROOT = str(PHOTOS)
 
@@ -384,3 +386,12 @@ def test_a_warning_says_that_the_first_images_are_missing(tmp_path: Path) -> Non
     assert "is there" not in described(file, image_root=ROOT)
     remote = write_csv(tmp_path / "gs.csv", [("path", "label"), ("gs://b/1.jpg", "a")])
     assert "is there" not in described(remote)
+
+
+def test_a_parquet_that_changes_stops_the_job(tmp_path: Path) -> None:
+    file = write_parquet(tmp_path / "a.parquet", path=["1.jpg"], label=["a"])
+    context = Context(ConvertSettings(input=(str(file),)), Spool(str(tmp_path)))
+    (part,) = manifest.SOURCE.parts(Input(str(file), "", is_file=True), context)
+    write_parquet(tmp_path / "a.parquet", path=["1.jpg", "2.jpg"], label=["a", "b"])
+    with pytest.raises(EngineError, match="changed while"):
+        list(manifest.SOURCE.list_part(part, context))

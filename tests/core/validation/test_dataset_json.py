@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.hostile import make_tree
+from helpers.memory import traced_memory
 from helpers.resealing import read_ledger, write_ledger
 
 from shardwright.core.shards.finish import write_ledger as write_whole_ledger
@@ -25,7 +27,7 @@ from shardwright.pipelines.places import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks
 from shardwright.schemas import ledger as ledger_lines
 from shardwright.schemas.codes import CheckDepth
-from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.ledger import LedgerLines, ShardResult, load_ledger
@@ -281,3 +283,14 @@ def test_a_ledger_that_changes_meanwhile_is_not_a_finding(dataset: Path) -> None
         write_whole_ledger(str(dataset), ShardResult(header), LedgerLines.of(changed))
     with pytest.raises(EngineError, match="changed while the command ran"):
         list(check_quarantine(str(dataset), made, ledgers))
+
+
+def test_endless_empty_lines_of_a_ledger_need_no_memory(many: Path) -> None:
+    (shard,) = many.glob("*.tfrecord")
+    header = read_ledger(many, shard.stem)[0] | {"counts": {"written": 10**9}}
+    data = gzip.compress(json.dumps(header).encode() + b"\n" * 10_000_000, 1)
+    with traced_memory() as peak:
+        check = LedgerCheck(data, Shard(header["file"], 0, 0, header["sha256"]))
+        ((_, message),) = check.finish(sound=False)
+        assert peak() < 40_000_000
+    assert "it is damaged" in message

@@ -13,7 +13,7 @@ from helpers.memory import traced_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.hash_buckets import bucket_count, pack_rows, unpack_rows
+from shardwright.core.hash_buckets import UNKNOWN_RECORDS, bucket_count, pack_rows, unpack_rows
 from shardwright.core.images import near_duplicates
 from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.core.validation import duplicates
@@ -288,6 +288,7 @@ def test_any_number_of_buckets_and_order_of_shards_gives_the_same_findings(shard
 
 def test_the_number_of_buckets_grows_with_the_records() -> None:
     assert [bucket_count(records) for records in (0, 10_000, 60_001, 10**10)] == [1, 1, 7, 4096]
+    assert bucket_count(UNKNOWN_RECORDS) == 16  # a single file may hold all records
 
 
 def row(number: int, split: str = "train", *classes: str, source: str | None = "s") -> ComparedRecord:
@@ -344,3 +345,14 @@ def test_the_first_record_that_differs_is_named_in_any_order() -> None:
             split = next((other for other in before if other.split != one.split), None)
             label = next((other for other in before if in_conflict(one.classes, other.classes)), None)
             assert (equals.in_other_split(one), equals.in_other_class(one)) == (split, label)
+
+
+@pytest.mark.slow
+def test_many_white_pages_are_compared_in_linear_time(compared: list[int]) -> None:
+    order = np.random.default_rng(1)
+    for count in (100, 400):
+        compared.clear()
+        pages = order.integers(249, 252, (count, 288), np.uint8)
+        crowd = [picture(n, looks(hash_=bytes(32), patch=page.tobytes())) for n, page in enumerate(pages)]
+        assert len(find_duplicates(crowd)) > 0.99 * count - 5
+        assert sum(compared) < near_duplicates.BANDS * 130 * count
