@@ -24,7 +24,7 @@ from helpers.resealing import put, read_shard, settle
 from PIL import Image
 
 from shardwright import loader
-from shardwright.core.conversion import fingerprint
+from shardwright.core.dedupe import hash_picture
 from shardwright.loader import Records
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -292,8 +292,8 @@ def test_white_reaches_channels_and_near_duplicates() -> None:
     bands = RANDOM.integers(0, 4096, (9, 14, 5), np.uint16)
     image = pictures.convert(tiff_of(bands, planarconfig="contig"), "a.tif", channels=5, white=4095)
     assert np.array_equal(np.frombuffer(image.encoded, np.uint8), in_8_bits(bands, 4095).ravel())
-    seen = fingerprint(SCANS["rgb_png.png"], "a.png", ConvertSettings(("in",), white=4095))
-    assert seen == fingerprint(png_of(in_8_bits(SCAN, 4095)), "a.png", ConvertSettings(("in",)))
+    seen = hash_picture(SCANS["rgb_png.png"], "a.png", ConvertSettings(("in",), white=4095))
+    assert seen == hash_picture(png_of(in_8_bits(SCAN, 4095)), "a.png", ConvertSettings(("in",)))
 
 
 tfds = late("tensorflow_datasets")
