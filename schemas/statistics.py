@@ -278,7 +278,8 @@ class ChannelStatistics(Sums):
         self.infinite += samples.infinite
         if not samples.finite:
             return
-        self.values.merge(Moments(self.values.bits, *samples[:5]))
+        bits, low, high = self.values.bits, samples.low, samples.high
+        self.values.merge(Moments(bits, samples.finite, samples.total, samples.squares, low, high))
         self.images += 1
         self.means += (samples.total << FRACTION_BITS) // samples.finite
         self.mean_squares += (samples.squares << FRACTION_BITS) // samples.finite

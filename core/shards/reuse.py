@@ -110,10 +110,15 @@ def reuse_shard(
     try:
         ledger = ledger_file(*plan.place)
         data = storage.read_bytes(storage.join(source, ledger))
-        header, entries = _lasting_ledger(data, plan, final)
+        header, lines = load_ledger(data)
+        if header.plan_digest != plan.digest:
+            return None
         if touched is not None and any(ref.is_candidate and touched.has(ref) for ref in plan.refs):
             return None
         if digests is not None and header.file and digests.get(header.file) != header.sha256:
+            return None
+        entries = list(lines)
+        if not _outcomes_stay(header, entries, plan.recipe, final):
             return None
         if header.file and not is_sound(storage.join(source, header.file), header):
             return None
@@ -146,32 +151,33 @@ def is_changed(directory: str, plan: ShardPlan) -> bool:
       plan: The content of the shard now.
     """
     try:
-        _lasting_ledger(storage.read_bytes(storage.join(directory, ledger_file(*plan.place))), plan)
+        header, lines = load_ledger(storage.read_bytes(storage.join(directory, ledger_file(*plan.place))))
+        if header.plan_digest != plan.digest:
+            return True
+        if not lists_may_decide(header, plan.recipe) and not header.counts.get(Outcome.QUARANTINED):
+            return False  # most ledgers need not be parsed
+        return not _outcomes_stay(header, lines, plan.recipe)
     except (OSError, ValueError, TypeError):
         return True
-    return False
 
 
-def _lasting_ledger(data: bytes, plan: ShardPlan, final: bool = True) -> tuple[ShardHeader, list[Entry]]:
-    """Returns the ledger of a shard, if each outcome in it is also the outcome now.
+def _outcomes_stay(
+    header: ShardHeader, entries: Iterable[Entry], recipe: ShardRecipe, final: bool = True
+) -> bool:
+    """Returns whether each outcome in a ledger is also the outcome now, in one pass over its entries.
 
     Args:
-      data: Content of the ledger file.
-      plan: The content of the shard now.
+      header: Header of the ledger; its plan is the plan of the shard now.
+      entries: Entries of the ledger.
+      recipe: How the shard is converted now.
       final: Whether images that could not be read then, but may be readable now, have another outcome.
-
-    Raises:
-      ValueError: If the ledger is damaged, or an outcome may differ.
     """
-    header, lines = load_ledger(data)
-    if header.plan_digest != plan.digest:
-        raise ValueError("the plan of the shard is another one")
-    entries = list(lines)
-    by_lists = lists_may_decide(header, plan.recipe) and lists_decide_otherwise(entries, plan.recipe)
-    quarantined = (entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
-    if by_lists or (final and not all(map(can_stay, quarantined))):
-        raise ValueError("an outcome may differ")
-    return header, entries
+    by_lists = lists_may_decide(header, recipe)
+    return not any(
+        (by_lists and lists_decide_otherwise((entry,), recipe))
+        or (final and entry.outcome == Outcome.QUARANTINED and not can_stay(entry))
+        for entry in entries
+    )
 
 
 def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:
