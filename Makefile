@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 DEMO := demo-out
 # The oldest Beam that the package accepts, and what tests it and others: conversion, validation, rebuild, equal bytes.
 OLDEST_BEAM := 2.70.0
-COMPAT_PACKAGES := pytest pytest-xdist hypothesis psutil opencv-python-headless scipy tifffile
+COMPAT_PACKAGES := pytest pytest-timeout pytest-xdist hypothesis psutil opencv-python-headless scipy tifffile
 COMPAT_TESTS ?= tests/contract/golden tests/core/images tests/core/validation \
 	tests/commands/test_progress.py tests/commands/test_overwrite_resume.py tests/contract/test_rebuild_same_bytes.py
 # Processes that share the tests, a whole module each; the folders with the short ones come last. There are twice as

@@ -178,6 +178,8 @@ class RemoteStore(Store):
         self._lock = threading.RLock()
         self._client: Any = None
         self._client_key: tuple[Any, ...] = ()
+        self._clients_of_parents: list[Any] = []
+        os.register_at_fork(after_in_child=self._start_in_child)
 
     @abstractmethod
     def connect(self, options: Mapping[str, Any]) -> Any:
@@ -202,12 +204,22 @@ class RemoteStore(Store):
     def client(self) -> Any:
         """Returns the client of this process, which all threads share. Other options make a new one."""
         options = job_options()
-        key = (options, os.getpid(), *map(os.environ.get, self.environment))
+        key = (options, *map(os.environ.get, self.environment))
         with self._lock:
             if key != self._client_key:
                 self._contact.forget()
                 self._client, self._client_key = self.connect(values_of(options)), key
             return self._client
+
+    def _start_in_child(self) -> None:
+        """Starts anew in a child of `fork`.
+
+        The child keeps the client that it inherits: letting obstore's objects go would wait for a lock that a
+        thread of the parent may have held. That is also true of the lock here.
+        """
+        self._lock = threading.RLock()
+        self._clients_of_parents.append(self._client)
+        self._client, self._client_key = None, ()
 
     def write(self, path: str, data: bytes, inside: str = "") -> None:
         """Writes a file in one upload."""

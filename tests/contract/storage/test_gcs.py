@@ -6,13 +6,17 @@ import datetime
 import gzip
 import ipaddress
 import json
+import multiprocessing
 import os
 import ssl
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -32,6 +36,7 @@ from helpers.storage.tunnel import tunnels
 
 from shardwright.core import storage
 from shardwright.core.storage import faults
+from shardwright.core.storage.gcs import GcsStore
 from shardwright.schemas.errors import EngineError
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -352,16 +357,62 @@ def test_a_proxy_that_opens_no_tunnel_ends_the_read(
         assert opened.requests and not served.requests
 
 
+def _forked(read: Callable[[], object]) -> ForkProcess:
+    """Starts a function in a child of `fork`."""
+    child = multiprocessing.get_context("fork").Process(target=read, daemon=True)
+    child.start()
+    return child
+
+
+def _read_as_child() -> None:
+    assert storage.read_bytes("gs://b/x", "7") == BODY == read_copy("gs://b/x")
+
+
 def test_a_child_of_fork_reads_with_the_other_client(serve: Serve) -> None:
     """Obstore's threads exist in the parent only."""
     with serve(hold) as served:
         assert storage.read_bytes("gs://b/x", "7") == BODY
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if storage.read_bytes("gs://b/x", "7") == BODY == read_copy("gs://b/x") else 1)
-        assert os.waitpid(child, 0)[1] == 0
+        child = _forked(_read_as_child)
+        child.join(60)
+        assert child.exitcode == 0
         assert storage.read_bytes("gs://b/x", "7") == BODY
     assert [is_quick(request) for request in served.requests] == [True, False, False, False, True]
+
+
+def test_a_child_of_fork_keeps_the_client_of_its_parent(serve: Serve) -> None:
+    """To let go of it, obstore takes a lock that a thread of the parent may have held at the fork."""
+    with serve(hold):
+        store = GcsStore()
+        inherited = weakref.ref(store.client())
+
+        def connect() -> None:
+            assert store.client() is not inherited() is not None
+
+        child = _forked(connect)
+        child.join(60)
+    assert child.exitcode == 0
+
+
+def test_a_child_of_fork_does_not_wait_for_threads_that_connect(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, connecting, may_go_on = os.getpid(), threading.Event(), threading.Event()
+    connect = GcsStore.connect
+
+    def wait(self: GcsStore, options: Mapping[str, Any]) -> Any:
+        connecting.set()
+        assert os.getpid() != parent or may_go_on.wait(60)
+        return connect(self, options)
+
+    monkeypatch.setattr(GcsStore, "connect", wait)
+    with serve(hold), ThreadPoolExecutor(1) as pool:
+        store = GcsStore()
+        client = pool.submit(store.client)
+        assert connecting.wait(60)
+        child = _forked(store.client)
+        child.join(20)
+        may_go_on.set()
+        assert client.result() and child.exitcode == 0
 
 
 @pytest.mark.parametrize(
