@@ -137,8 +137,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
                     )  # another run may have written it meanwhile
                 if not described:
                     clear_staging(settings)
-                    for warning in remove_work_leftovers(directory):
-                        log.warning(warning)
+                    log.warning(*remove_work_leftovers(directory))
                 output, versions = settings.output, software_versions(settings.map)
                 job = ConversionJob(
                     output, directory, settings, versions, facts, started, hold=hold, described=described

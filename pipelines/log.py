@@ -93,10 +93,11 @@ def note(message: str, written: bool = False) -> None:
         _write("INFO", message, f"{_PREFIX}note: {message}", {"stage": "note"})
 
 
-def warning(message: str) -> None:
-    """Writes that something went wrong that does not end the command."""
-    _remember("warning", message)
-    _write("WARNING", message, f"{_PREFIX}warning: {message}", {"stage": "warning"})
+def warning(*messages: str) -> None:
+    """Writes what went wrong without ending the command."""
+    for message in messages:
+        _remember("warning", message)
+        _write("WARNING", message, f"{_PREFIX}warning: {message}", {"stage": "warning"})
 
 
 def end(message: str, exit_code: int) -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -204,8 +204,7 @@ def rebuild(
             check_remote_writable(request.settings.output)
     except ShardwrightError as error:  # also a job that is refused before it begins is told to its hooks
         output = str(job_file.settings.get("output", ""))
-        for warning in tell_failure(job_file.hooks, error, output, started)[1]:
-            log.warning(warning)
+        log.warning(*tell_failure(job_file.hooks, error, output, started)[1])
         raise
     if log_format:
         show_stages()
@@ -292,17 +291,11 @@ def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool)
             elif outcome is None and not isinstance(error, NotRun):
                 _clean_up(task, error, records)
         if outcome is not None and outcome["exit_code"] == ExitCode.REFUSED:
-            _log_warnings(outcome)
+            log.warning(*outcome["warnings"])  # no summary is printed
             raise DataRefused(outcome["message"]) from error
         raise error
     outcome = json.loads(fetch_result(storage.join(task.output, outcome_file(task)), "--output"))
     return RebuildResult(task.output, outcome["version"], outcome["state"] != "no_change", outcome)
-
-
-def _log_warnings(outcome: Mapping[str, Any]) -> None:
-    """Logs the warnings of a run whose summary is not printed."""
-    for warning in outcome["warnings"]:
-        log.warning(warning)
 
 
 def _check_launched_once(beam_options: Any) -> None:
@@ -370,9 +363,8 @@ def execute(options: argparse.Namespace) -> CommandResult:
         progress=options.quiet or options.log_format == "text",
         **{name: value for name, value in vars(options).items() if name in REBUILD_SETTINGS},
     )
-
-    if options.log_format == "json":
-        _log_warnings(result.outcome)
+    if options.log_format == "json":  # no summary is printed
+        log.warning(*result.outcome["warnings"])
 
     def show() -> None:
         if options.log_format == "text":  # the log says the same

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from shardwright.core import storage
@@ -171,8 +172,7 @@ def salvage(
             storage.make_dirs(output)
             mark = pretty_json({"dataset": printable(target.name)})
             storage.write_bytes(storage.join(output, _MARK), mark.encode())
-        for warning in remove_work_leftovers(output):
-            log.warning(warning)
+        log.warning(*remove_work_leftovers(output))
         run = launch_facts(beam_options)
         job = SalvageJob(target.name, target.directory or "", output, not fast, run, started, hold)
         try:
@@ -255,12 +255,8 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
 
 
 def _lies_in(path: str, directory: str) -> bool:
-    if storage.is_remote(path) != storage.is_remote(directory):
-        return False
-    if storage.is_remote(path):
-        return f"{path.rstrip('/')}/".startswith(f"{directory.rstrip('/')}/")
-    inner, outer = os.path.realpath(path), os.path.realpath(directory)
-    return os.path.commonpath((inner, outer)) == outer
+    inner, outer = (name if storage.is_remote(name) else os.path.realpath(name) for name in (path, directory))
+    return PurePath(inner).is_relative_to(outer)
 
 
 def print_salvage_summary(result: SalvageResult) -> None:
