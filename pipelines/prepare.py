@@ -161,8 +161,15 @@ def run_for_result(build: Callable[[Any, str], Any], beam_options: Any, progress
       EngineError: If the engine, the storage or the machine failed.
     """
     import apache_beam as beam
+    from apache_beam.options.pipeline_options import GoogleCloudOptions
 
-    with _scratch(beam_options) as scratch:
+    place = beam_options.view_as(GoogleCloudOptions).temp_location or ""
+    if is_dataflow(beam_options) and not storage.is_remote(place):
+        raise UsageError(
+            "--temp_location is missing, where the job leaves its result for this command; name a place in a "
+            "bucket, gs://BUCKET/..."
+        )
+    with work_folder(place) as scratch:
         path = storage.join(scratch, "result")
 
         def build_all(pipeline: Any) -> None:
@@ -176,27 +183,22 @@ def run_for_result(build: Callable[[Any, str], Any], beam_options: Any, progress
 
 
 @contextlib.contextmanager
-def _scratch(beam_options: Any) -> Iterator[str]:
-    """Yields a directory for workers to write and this process to read, in --temp_location if it is given."""
-    from apache_beam.options.pipeline_options import GoogleCloudOptions
+def work_folder(place: str) -> Iterator[str]:
+    """Yields a new folder for work files, and removes it at the end of the block.
 
-    place = beam_options.view_as(GoogleCloudOptions).temp_location or ""
-    if is_dataflow(beam_options) and not storage.is_remote(place):
-        raise UsageError(
-            "--temp_location is missing, where the job leaves its result for this command; name a place in a "
-            "bucket, gs://BUCKET/..."
-        )
+    Args:
+      place: Directory in which it is; empty for one among the temporary files of this machine.
+    """
     if not place:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             yield folder
         return
-    scratch = storage.join(place, f"shardwright-{uuid.uuid4().hex}")
+    folder = storage.join(place, f"shardwright-{uuid.uuid4().hex}")
     try:
-        storage.make_dirs(scratch)
-        yield scratch
+        storage.make_dirs(folder)
+        yield folder
     finally:
-        for warning in left_behind(scratch, lambda: storage.remove_tree(scratch)):
-            log.warning(warning)
+        log.warning(*left_behind(folder, lambda: storage.remove_tree(folder)))
 
 
 def fetch_result(path: str, option: str) -> bytes:

@@ -8,16 +8,14 @@ import json
 import os
 import platform
 import sys
-import tempfile
 import textwrap
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import left_behind, read_dataset, remove_unfinished, short_names
+from shardwright.core.dataset_files import read_dataset, remove_unfinished, short_names
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.rules import make_rules
@@ -48,6 +46,7 @@ from shardwright.pipelines.prepare import (
     given_options,
     places_read,
     run_for_result,
+    work_folder,
 )
 from shardwright.pipelines.results import print_findings, print_statistics, refusal_of
 from shardwright.pipelines.run import converting
@@ -261,16 +260,13 @@ def validate(
         check_result_place(option, path)
     if previous and not files.page:
         raise UsageError("--previous needs a page to show the differences on; name one with --html.")
-    with (
-        converting(options),
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch,
-    ):
+    with converting(options):
         beam_options = as_beam_options(beam_options)
         remove_unfinished((files.report, files.statistics, files.stats, files.page, files.junit))
         check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
         paths = [against] if isinstance(against, str) else list(against)
         given = {name: value for name, value in (listing or {}).items() if value is not None}
-        with prepared_comparison(target, paths, given, mode, scratch) as comparison:
+        with prepared_comparison(target, paths, given, mode) as comparison:
             if comparison is not None:
                 check_reachable(beam_options, **places_read(comparison))
             before = None
@@ -363,7 +359,7 @@ def _mode_for(mode: str, gates: GateFile, target: Target, compared: bool) -> str
 
 @contextlib.contextmanager
 def prepared_comparison(
-    target: Target, against: Sequence[str], listing: Mapping[str, Any], mode: str, scratch: str
+    target: Target, against: Sequence[str], listing: Mapping[str, Any], mode: str
 ) -> Iterator[Comparison | None]:
     """Prepares a comparison: checks it before the source is listed, and cleans up afterwards.
 
@@ -372,7 +368,6 @@ def prepared_comparison(
       against: The source, as `convert --input` takes it; empty for no comparison.
       listing: Settings of the listing that were given.
       mode: Mode of the validation; `fast` converts no image.
-      scratch: Local directory for unpacked files, if the dataset is local too.
 
     Raises:
       UsageError: If the source cannot be listed as it was for the dataset.
@@ -412,26 +407,18 @@ def prepared_comparison(
         rules = make_rules(settings, *numbered)
         inputs = check_inputs(settings, None)
     # Remote workers can reach the dataset's storage, but not this machine's disk.
-    place = os.path.join(scratch, "against")
-    if storage.is_remote(target.directory):
-        place = storage.join(target.directory, WORK_DIR, f"against-{uuid.uuid4().hex}")
-    storage.make_dirs(place)
-    try:
-        with _in_words_of_validate():
-            yield Comparison(
-                directory=target.directory,
-                dataset=dataset,
-                settings=settings,
-                inputs=inputs,
-                rules=rules,
-                spool=Spool(place),
-                convert=mode != "fast",
-                same_machine=processor in (None, platform.machine()),
-            )
-    finally:
-        if storage.is_remote(place):
-            for warning in left_behind(place, lambda: storage.remove_tree(place)):
-                log.warning(warning)
+    place = storage.join(target.directory, WORK_DIR) if storage.is_remote(target.directory) else ""
+    with work_folder(place) as folder, _in_words_of_validate():
+        yield Comparison(
+            directory=target.directory,
+            dataset=dataset,
+            settings=settings,
+            inputs=inputs,
+            rules=rules,
+            spool=Spool(folder),
+            convert=mode != "fast",
+            same_machine=processor in (None, platform.machine()),
+        )
 
 
 @contextlib.contextmanager

@@ -293,7 +293,7 @@ def test_planted_defects_are_reported_and_nothing_else(
         expected[plant.code, shard, number if number != -1 else counts[TEST] - 1] += 1
     if turn in SETTLED:
         settle(dataset)
-    found = findings_at(dataset, "full", {}, [], tmp_path)
+    found = findings_at(dataset, "full", {}, [])
     assert not isinstance(found, str)
     assert Counter((finding.code, finding.shard, finding.record) for finding in found) == expected
     for finding in found:
@@ -302,10 +302,8 @@ def test_planted_defects_are_reported_and_nothing_else(
 
 @pytest.mark.parametrize("name", [PHOTO, OWN, OBJECTS])
 @pytest.mark.parametrize("mode", ["fast", "full"])
-def test_a_sound_dataset_has_no_findings(
-    datasets: dict[str, Path], tmp_path: Path, name: str, mode: str
-) -> None:
-    assert findings_at(datasets[name], mode, {}, [], tmp_path) == []
+def test_a_sound_dataset_has_no_findings(datasets: dict[str, Path], name: str, mode: str) -> None:
+    assert findings_at(datasets[name], mode, {}, []) == []
 
 
 def test_every_code_is_planted_somewhere() -> None:

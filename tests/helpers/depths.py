@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -53,10 +52,7 @@ Placed = list[tuple[str, int, list[ImageRef]]]
 def compared(dataset: Path, source: Path | str, mode: str = "full", **listing: Any) -> list[Finding]:
     """Returns the findings of a comparison, without those from reading the dataset alone."""
     target = resolve_target(str(dataset))
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        prepared_comparison(target, [str(source)], listing, mode, scratch) as comparison,
-    ):
+    with prepared_comparison(target, [str(source)], listing, mode) as comparison:
         assert comparison is not None
         found = FindingSummary().add(_differences(comparison, _placed(comparison)))
     return list(found.by_place())
@@ -65,10 +61,7 @@ def compared(dataset: Path, source: Path | str, mode: str = "full", **listing: A
 def placed_images(dataset: Path, how: Mapping[str, Any]) -> Placed:
     """Returns the source images of a sound dataset by shard, in the form that `--against` uses."""
     target, listing = resolve_target(str(dataset)), how.get("listing", {})
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        prepared_comparison(target, [how["against"]], listing, "fast", scratch) as comparison,
-    ):
+    with prepared_comparison(target, [how["against"]], listing, "fast") as comparison:
         assert comparison is not None
         return _placed(comparison)
 
@@ -90,22 +83,18 @@ def _placed(comparison: Comparison) -> Placed:
 
 def findings_of(dataset: Path | str, depth: str = "full") -> list[Finding]:
     """Returns the findings of a check of a dataset that can be read, without its sources."""
-    return list(_findings(resolve_target(str(dataset)), depth, {}, [], Path()))
+    return list(_findings(resolve_target(str(dataset)), depth, {}, []))
 
 
-def findings_at(
-    dataset: Path, depth: str, how: Mapping[str, Any], placed: Placed, place: Path
-) -> list[Finding] | str:
+def findings_at(dataset: Path, depth: str, how: Mapping[str, Any], placed: Placed) -> list[Finding] | str:
     """Returns the findings of a check; `refused` if the dataset cannot be read."""
     try:
-        return list(_findings(resolve_target(str(dataset)), depth, how, placed, place))
+        return list(_findings(resolve_target(str(dataset)), depth, how, placed))
     except UsageError:
         return "refused"
 
 
-def _findings(
-    target: Target, depth: str, how: Mapping[str, Any], placed: Placed, place: Path
-) -> Iterator[Finding]:
+def _findings(target: Target, depth: str, how: Mapping[str, Any], placed: Placed) -> Iterator[Finding]:
     level = {"frames": CheckDepth.FRAMES, "fast": CheckDepth.FAST}.get(depth, CheckDepth.FULL)
     yield from directory_findings(target).by_place()
     checks = [check_shard(task, schema_of(target), level) for task in list_tasks(target)]
@@ -117,9 +106,8 @@ def _findings(
     yield from statement_findings(target, read_dataset(target.directory), checks).by_place()
     yield from compare_rows(check.rows for check in checks)
     if depth == "against":
-        with prepared_comparison(
-            target, [how["against"]], how.get("listing", {}), "full", str(place)
-        ) as against:
+        listing = how.get("listing", {})
+        with prepared_comparison(target, [how["against"]], listing, "full") as against:
             assert against is not None
             yield from _differences(against, placed)
 

@@ -116,7 +116,7 @@ class GoldenFindings:
         found: Found = {}
         before: list[Row] | str | None = None
         for depth in DEPTHS:
-            findings = findings_at(copy, depth, how, self._placed[mutation.dataset], self._root)
+            findings = findings_at(copy, depth, how, self._placed[mutation.dataset])
             rows = (
                 findings
                 if isinstance(findings, str)

@@ -37,7 +37,7 @@ def shard_of(index: Path) -> Path:
 
 def findings_in(dataset: Path) -> list[Finding]:
     """Returns what a fast check reports."""
-    found = findings_at(dataset, "fast", {}, [], dataset)
+    found = findings_at(dataset, "fast", {}, [])
     assert not isinstance(found, str)
     return found
 

@@ -451,7 +451,7 @@ def test_validation_compares_the_folds_of_records_and_ledgers(folded: Path) -> N
     entries = [entry._replace(fold=entry.fold and 3 - entry.fold) for entry in lines]
     path.write_bytes(dump_ledger(header, entries))
     try:
-        findings = findings_at(folded, "fast", {}, [], folded)
+        findings = findings_at(folded, "fast", {}, [])
     finally:
         path.write_bytes(data)
     assert any("its fold is 1, the shard's ledger says 2" in str(finding) for finding in findings)
