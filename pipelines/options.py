@@ -258,31 +258,10 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argpars
       Our options, and the options for Beam, each with its value in one token.
     """
     options, others, places = _sorted_out(parser, argv)
-    _refuse_two_values(parser, options)
     # A word that begins with a hyphen is an argument only after `--`; argparse needs all arguments together.
     odd = any(place.startswith("-") and place != "-" for place in places)
     namespace, rest = parser.parse_known_args([*options, "--", *places] if odd else [*places, *options])
     return namespace, [*rest, *others]
-
-
-def _refuse_two_values(parser: argparse.ArgumentParser, options: Sequence[str]) -> None:
-    """Refuses an option with two values, of which argparse would use only the last.
-
-    Raises:
-      UsageError: If an option that may be given once has different values.
-    """
-    values: dict[str, str] = {}
-    for option in options:
-        name, equals, value = option.partition("=")
-        action = parser._option_string_actions.get(name)
-        if action is None or action.nargs == 0 or isinstance(action, argparse._AppendAction):
-            continue
-        value = value if equals or not _is_switch(parser, name) else "true"
-        first = values.setdefault(name, value)
-        if first != value:
-            raise UsageError(
-                f"{name} has two values, {printable(first)!r} and {printable(value)!r}; give it once."
-            )
 
 
 def _sorted_out(
@@ -290,8 +269,13 @@ def _sorted_out(
 ) -> tuple[list[str], list[str], list[str]]:
     """Splits a command line into our options and those for Beam, each with its value, and other arguments.
 
-    argparse does not know Beam's options, and would treat them, or their values, as arguments.
+    argparse does not know Beam's options, and would treat them, or their values, as arguments. Of two values
+    of an option, it would use only the last.
+
+    Raises:
+      UsageError: If an option that may be given once has different values.
     """
+    values: dict[str, str] = {}
     ours: list[str] = []
     others: list[str] = []
     places: list[str] = []
@@ -304,13 +288,18 @@ def _sorted_out(
             (ours if _looks_like_option(token) else places).append(token)
             continue
         name, equals, value = _with_underscores(token).partition("=")
-        is_ours = name in parser._option_string_actions
-        if not equals and tokens and not _looks_like_option(tokens[-1]):
-            if _takes_value(parser, name, tokens[-1]):
-                equals, value = "=", tokens.pop()
-            elif is_ours and _is_switch(parser, name):
-                equals, value = "=", "true"
-        (ours if is_ours else others).append(name + equals + value)
+        action = parser._option_string_actions.get(name)
+        if not equals and tokens and _takes_value(action, name, tokens[-1]):
+            equals, value = "=", tokens.pop()
+        elif not equals and action is not None and action.nargs == "?":
+            equals, value = "=", "true"
+        if action is not None and action.nargs != 0 and not isinstance(action, argparse._AppendAction):
+            first = values.setdefault(name, value)
+            if first != value:
+                raise UsageError(
+                    f"{name} has two values, {printable(first)!r} and {printable(value)!r}; give it once."
+                )
+        (others if action is None else ours).append(name + equals + value)
     return ours, others, places
 
 
@@ -325,23 +314,20 @@ def _looks_like_option(token: str) -> bool:
     return bool(re.match(r"--|-[A-Za-z]", token))
 
 
-def _is_switch(parser: argparse.ArgumentParser, name: str) -> bool:
-    """Returns whether one of our options takes an optional true or false."""
-    return parser._option_string_actions[name].nargs == "?"
-
-
-def _takes_value(parser: argparse.ArgumentParser, name: str, following: str) -> bool:
+def _takes_value(action: argparse.Action | None, name: str, following: str) -> bool:
     """Returns whether the token after an option is its value.
 
     Args:
-      parser: Parser of our options.
+      action: Our option; None for one of Beam's.
       name: Name of the option, as `--name`.
-      following: The next token, which is not an option.
+      following: The next token.
     """
-    if name in parser._option_string_actions:
-        if _is_switch(parser, name):
+    if _looks_like_option(following):
+        return False
+    if action is not None:
+        if action.nargs == "?":  # a switch
             return following.lower() in ("true", "false", "yes", "no")
-        return parser._option_string_actions[name].nargs != 0
+        return action.nargs != 0
     options = _beam_parser()._option_string_actions
     # Beam also treats the token after an unknown option as its value.
     return bool(options) and (name not in options or options[name].nargs != 0)
