@@ -6,7 +6,6 @@ import argparse
 import io
 import math
 import os
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -61,9 +60,8 @@ _MAX_SCANNED = 2_048
 _MAX_SCANNED_BYTES = 256 * 10**6
 #: Maximum number of ledger lines to read for classes.
 _MAX_LISTED = 200_000
-#: Columns of a narrow terminal, columns of a table's margin and between two of its columns, and the least
-#: width of a folded text.
-_WIDTH, _BETWEEN_COLUMNS, _MIN_FOLDED = 80, 6, 20
+#: Number of characters in a line of a table with long texts.
+_WIDTH = 80
 
 
 def inspect(
@@ -286,11 +284,8 @@ def print_inspection(description: Mapping[str, Any]) -> None:
     """Prints what `inspect` returned."""
     out = console()
     if "files" in description:
-        files = description["files"]
-        rows = [[as_text(item["file"]), format_size(item["bytes"])] for item in files[:_MAX_FILES_SHOWN]]
-        print_table(out, ("file", "bytes"), rows)
-        if len(files) > _MAX_FILES_SHOWN:
-            out.print(f"  and {counted(len(files) - _MAX_FILES_SHOWN, 'more file')}")
+        rows = [[as_text(item["file"]), format_size(item["bytes"])] for item in description["files"]]
+        print_table(out, ("file", "bytes"), rows, most=_MAX_FILES_SHOWN, noun="file")
     else:
         _print_dataset(out, description)
     features = [[as_text(item["name"]), item["type"], _shape(item)] for item in description["features"]]
@@ -303,7 +298,7 @@ def print_inspection(description: Mapping[str, Any]) -> None:
     for record in description["records"]:
         values = [[as_text(name), as_text(value)] for name, value in record["features"].items()]
         title = f"{record['shard']}, record {record['record']}, byte {record['offset']}"
-        print_table(out, ("feature", "value"), _folded(values), title)
+        print_table(out, ("feature", "value"), values, title, width=_WIDTH)
     for damage in description["damages"]:
         byte = "" if damage["offset"] is None else f", byte {damage['offset']}"
         out.print(f"  damaged: {damage['shard']}, record {damage['record']}{byte}: {damage['message']}")
@@ -312,17 +307,6 @@ def print_inspection(description: Mapping[str, Any]) -> None:
     if description["contact_sheet"]:
         sheet = description["contact_sheet"]
         out.print(f"  {counted(sheet['thumbnails'], 'image')} drawn in {sheet['file']}")
-
-
-def _folded(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Returns rows of a name and a text, in more rows if a text is too long for a narrow terminal."""
-    widest = max((len(name) for name, _ in rows), default=0)  # a record may have no feature
-    width = max(_WIDTH - widest - _BETWEEN_COLUMNS, _MIN_FOLDED)
-    folded = []
-    for name, text in rows:
-        lines = textwrap.wrap(text, width, break_on_hyphens=False) or [""]
-        folded += [[name, lines[0]], *(["", line] for line in lines[1:])]
-    return folded
 
 
 def _print_dataset(out: Any, description: Mapping[str, Any]) -> None:
@@ -345,7 +329,7 @@ def _print_dataset(out: Any, description: Mapping[str, Any]) -> None:
     if dtypes := description.get("dtypes"):
         counts = (f"{counted(count, 'image')} of {as_text(name)}" for name, count in dtypes.items())
         rows.append(["samples", ", ".join(counts)])
-    print_table(out, ("dataset", description["dataset"]), _folded(rows))
+    print_table(out, ("dataset", description["dataset"]), rows, width=_WIDTH)
     out.print(f"  fingerprint {description['fingerprint']}")
     sizes = [
         [as_text(name), split["records"], split["shards"], format_size(split["bytes"])]
@@ -372,9 +356,7 @@ def _print_classes(out: Any, description: Mapping[str, Any]) -> None:
         for number, name in enumerate(description["labels"], description["first_label"])
         if number not in unused
     ]
-    print_table(out, ("id", "class", *counts), rows[:_MAX_CLASSES_SHOWN])
-    if len(rows) > _MAX_CLASSES_SHOWN:
-        out.print(f"  and {len(rows) - _MAX_CLASSES_SHOWN:,} more")
+    print_table(out, ("id", "class", *counts), rows, most=_MAX_CLASSES_SHOWN, noun="class")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

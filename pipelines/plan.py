@@ -17,7 +17,7 @@ from shardwright.pipelines.prepare import (
     places_read,
     run_for_result,
 )
-from shardwright.pipelines.results import print_inputs
+from shardwright.pipelines.results import print_inputs, print_reasons
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.layouts import Needs, layout_by_name
 from shardwright.schemas.plan import Forecast
@@ -79,11 +79,8 @@ def print_forecast(forecast: Forecast) -> None:
     layout = layout_by_name(forecast.plan.settings["layout"])
     classes = forecast.plan.classes(layout.first_label)
     if classes:
-        shown = list(classes.items())[:_MAX_CLASSES_SHOWN]
-        rows = [[number, name, counts.get(name, 0)] for number, name in shown]
-        print_table(out, ("id", "class", "images"), rows)
-    if len(classes) > _MAX_CLASSES_SHOWN:
-        out.print(f"  and {counted(len(classes) - _MAX_CLASSES_SHOWN, 'more class')}")
+        rows = [[number, name, counts.get(name, 0)] for number, name in classes.items()]
+        print_table(out, ("id", "class", "images"), rows, most=_MAX_CLASSES_SHOWN, noun="class")
     in_classes = "" if layout.needs is Needs.IMAGE else f" in {counted(len(classes), 'class')}"
     out.print(
         f"  {counted(forecast.total, 'image')}{in_classes}, "
@@ -92,13 +89,7 @@ def print_forecast(forecast: Forecast) -> None:
     )
     if forecast.split_shares is not None:
         out.print(f"  {forecast.split_shares.sentence}")
-    for name, items in (
-        ("filtered", forecast.filtered),
-        ("bad in the sample", forecast.sample_faults),
-    ):
-        if items:
-            listed = ", ".join(f"{count:,} {reason}" for reason, count in items.items())
-            out.print(f"  {name}: {listed}")
+    print_reasons(out, {"filtered": forecast.filtered, "bad in the sample": forecast.sample_faults})
     if forecast.deduplicated:
         out.print(f"  deduplicated: {forecast.deduplicated:,}")
     bad = sum(forecast.sample_faults.values())

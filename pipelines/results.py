@@ -216,9 +216,14 @@ def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None)
 def print_ledger(out: Any, ledger: Mapping[str, Any]) -> None:
     """Prints the ledger, and the reasons for images that were left out."""
     print_table(out, ("split", *LEDGER_COLUMNS), ledger_rows(ledger))
-    for outcome, reasons in ledger["reasons"].items():
-        listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
-        out.print(f"  {outcome}: {listed}")
+    print_reasons(out, ledger["reasons"])
+
+
+def print_reasons(out: Any, reasons: Mapping[str, Mapping[str, int]]) -> None:
+    """Prints the number of images for each reason, a line for each outcome that has reasons."""
+    for outcome, counts in reasons.items():
+        if counts:
+            out.print(f"  {outcome}: {', '.join(f'{count:,} {reason}' for reason, count in counts.items())}")
 
 
 def _read_text(metrics: Mapping[str, Any]) -> str:

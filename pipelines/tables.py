@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardwright.schemas.plain_text import escape_controls
-from shardwright.schemas.units import format_size
+from shardwright.schemas.units import counted, format_size
 
 #: Line length without a terminal, so that no line is wrapped.
 _UNBROKEN = 1_000_000
@@ -58,6 +58,9 @@ def print_table(
     rows: Iterable[Sequence[object]],
     title: str = "",
     whole: Collection[str] = (),
+    width: int | None = None,
+    most: int | None = None,
+    noun: str = "row",
 ) -> None:
     """Prints a table with right-aligned numbers and full texts.
 
@@ -67,8 +70,12 @@ def print_table(
       rows: Rows, with a value for each column.
       title: Title above the table.
       whole: Columns that users copy from; other columns are folded first.
+      width: Largest width of the table; None for that of the terminal.
+      most: Largest number of rows; the others are counted below the table. None for all.
+      noun: What a row is, for their number.
     """
-    rows = [list(row) for row in rows]
+    every = [list(row) for row in rows]
+    rows = every[:most]
     table = Table(box=SIMPLE)
     for i, name in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
@@ -80,9 +87,11 @@ def print_table(
     with out.capture() as captured:
         if title:  # not the table's own title, which is wrapped to the width of the table
             out.print(Text(title, "table.title"))
-        out.print(table, soft_wrap=False)
+        out.print(table, soft_wrap=False, width=width)
     # Remove the padding at the end of lines, which is long if one value is long.
     out.file.writelines(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+    if len(every) > len(rows):
+        out.print(f"  and {counted(len(every) - len(rows), f'more {noun}')}")
 
 
 def as_text(value: Any) -> str:
