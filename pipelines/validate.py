@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,18 +53,24 @@ from shardwright.pipelines.results import print_findings, print_statistics, refu
 from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, one_line
 from shardwright.schemas.codes import DECODED, OF_SOURCE, QUALITY, CheckDepth, FindingCode, Severity
-from shardwright.schemas.configuration.gates import OF_DATASET, Expectations, GateFile, Thresholds
+from shardwright.schemas.configuration.gates import (
+    OF_DATASET,
+    Expectations,
+    GateFile,
+    Thresholds,
+    gates_from,
+)
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_from
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML, RUN_JSON, WORK_DIR, Dataset
 from shardwright.schemas.drift import Previous
-from shardwright.schemas.errors import EngineError, UsageError, nearest
+from shardwright.schemas.errors import EngineError, UsageError, as_sentence
 from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
 from shardwright.schemas.plain_text import printable
+from shardwright.schemas.plain_yaml import WrongValue
 
 if TYPE_CHECKING:
     from shardwright.core.validation.against import Comparison
 
-_LISTED = "; shardwright validate --help lists them."
 #: Words for the depths of a validation.
 _MODES = tuple(depth.word for depth in (CheckDepth.FAST, CheckDepth.FULL, CheckDepth.QUALITY))
 #: Settings of `convert` that decide how a source is listed and that may be given (again) with `--against`.
@@ -234,7 +241,6 @@ def validate(
       EngineError: If the engine, the storage or the machine failed.
     """
     report, html, junit, previous = (os.fspath(path or "") for path in (report, html, junit, previous))
-    chosen = _read_gates(fail_on, warn_on)
     options = given_options(beam_options)
     if options != []:  # the first checks may read from a bucket
         beam_options = as_beam_options(beam_options)
@@ -250,7 +256,7 @@ def validate(
                 "for them"
             )
             log.about(place, note)
-    gates = _with_options(gates, chosen)
+    gates = _with_options(gates, fail_on=fail_on, warn_on=warn_on)
     target = resolve_target(os.fspath(dataset))
     mode = _mode_for(mode, gates, target, bool(against))
     folder = (os.path.dirname(report) or ".") if report else target.directory or ""
@@ -300,32 +306,19 @@ def _code_list() -> str:
     return "\n".join(["findings (docs/dataset.md says what they mean):", *(f"  {line}" for line in lines)])
 
 
-def _read_gates(fail_on: str | Sequence[str], warn_on: str | Sequence[str]) -> Gates:
-    """Returns the user's choice of errors and warnings.
+def _with_options(gates: GateFile, **options: str | Sequence[str]) -> GateFile:
+    """Returns the gates of a file with `--fail_on` and `--warn_on`, which take precedence.
 
     Raises:
-      UsageError: If a code is unknown, or is both an error and a warning.
+      UsageError: If a code is unknown, or in both options.
     """
-    chosen: dict[str, tuple[str, ...]] = {}
-    for option, names in (("fail_on", fail_on), ("warn_on", warn_on)):
-        codes = names.split(",") if isinstance(names, str) else names
-        chosen[option] = tuple(code.strip().upper() for code in codes if code.strip())
-        for code in chosen[option]:
-            if code not in FindingCode.__members__:
-                hint = nearest(code, list(FindingCode.__members__))
-                raise UsageError(f"--{option} {code}: there is no such finding{hint or _LISTED}")
-    gates = Gates(**chosen)
-    for code in gates.fail_on:
-        if code in gates.warn_on:
-            raise UsageError(f"{code} is in both --fail_on and --warn_on; choose one.")
-    return gates
-
-
-def _with_options(gates: GateFile, options: Gates) -> GateFile:
-    """Returns the gates of a file with those of options, which take precedence."""
-    chosen = (*options.fail_on, *options.warn_on)
-    fail_on = (*options.fail_on, *(code for code in gates.fail_on if code not in chosen))
-    warn_on = (*options.warn_on, *(code for code in gates.warn_on if code not in chosen))
+    try:
+        given = gates_from(options)
+    except WrongValue as error:
+        raise UsageError(as_sentence(re.sub("(fail|warn)_on", r"--\g<0>", str(error)))) from None
+    chosen = (*given.fail_on, *given.warn_on)
+    fail_on = (*given.fail_on, *(code for code in gates.fail_on if code not in chosen))
+    warn_on = (*given.warn_on, *(code for code in gates.warn_on if code not in chosen))
     return gates.model_copy(update={"fail_on": fail_on, "warn_on": warn_on})
 
 

@@ -142,10 +142,10 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("init in o --resume", "Unknown option --resume"),
         ("init in o --regoin=x", "Unknown option --regoin; did you mean --region"),
         ("init in o --file=no/", "--file no/ is a directory; name a file"),
-        ("validate out --fail_on DRAK", "--fail_on DRAK: there is no such finding; did you mean DARK?"),
+        ("validate out --fail_on DRAK", "--fail_on: there is no finding 'DRAK'; did you mean DARK?"),
         (
             "validate out --fail_on XYZ",
-            "--fail_on XYZ: there is no such finding; shardwright validate --help lists",
+            "--fail_on: there is no finding 'XYZ'; see shardwright validate --help",
         ),
         ("validate out --fail_on ' dark,light ' --warn_on LIGHT", "LIGHT is in both --fail_on and --warn_on"),
         (
