@@ -137,23 +137,12 @@ def diff(
         beam_options = as_beam_options(beam_options)
     gates = _gates(thresholds)
     check_result_place("--report", report)
-    before, after = _describe("OLD", old), _describe("NEW", new)
-    drift = _compared(before, after, beam_options, progress)
+    before, after = describe("OLD", old), describe("NEW", new)
+    drift = compare(before, after, beam_options, progress)
     result = DiffResult(drift, gates, () if gates is None else _violations(gates, drift, after.dataset))
     if report:
         write_result(report, result.dumps().encode(), "--report")
     return result
-
-
-def drift_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Drift:
-    """Returns the differences from the previous dataset, for the page.
-
-    Raises:
-      UsageError: If the previous dataset is wrong; the message names `--previous`.
-      EngineError: If the engine, the storage or the machine failed.
-    """
-    described = _describe("--previous", previous), _describe("--dataset", directory)
-    return _compared(*described, beam_options, progress)
 
 
 def images_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Previous:
@@ -163,13 +152,13 @@ def images_since(previous: str, directory: str, beam_options: Any, progress: boo
       UsageError: If the previous dataset is wrong; the message names `--previous`.
       EngineError: If the engine, the storage or the machine failed.
     """
-    before, after = _describe("--previous", previous), _describe("--dataset", directory)
+    before, after = describe("--previous", previous), describe("--dataset", directory)
     changes = _changes(before, after, beam_options, progress)
     name = printable(version_name(before.name))
     return Previous(_with_measurements(before)._replace(name=name), changes)
 
 
-def _compared(old: Described, new: Described, beam_options: Any, progress: bool) -> Drift:
+def compare(old: Described, new: Described, beam_options: Any, progress: bool) -> Drift:
     """Compares two datasets: their images, and what is stored of their measurements."""
     changes = _changes(old, new, beam_options, progress)
     if old.dataset.fingerprint != new.dataset.fingerprint:
@@ -218,8 +207,12 @@ def _violations(gates: GateFile, drift: Drift, dataset: Dataset) -> tuple[Violat
     return tuple(violations)
 
 
-def _describe(what: str, name: str) -> Described:
-    """Reads the `dataset.json` of a dataset. Messages name it with `what`.
+def describe(what: str, name: str) -> Described:
+    """Reads the `dataset.json` of a dataset.
+
+    Args:
+      what: Word for the dataset in messages, such as `OLD` or `--previous`.
+      name: Name of the dataset, as the user wrote it.
 
     Raises:
       UsageError: If there is none, or it cannot be read.

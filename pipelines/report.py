@@ -93,9 +93,10 @@ def report(
             )
     drift = None
     if target.directory and previous:
-        from shardwright.pipelines.diff import drift_since
+        from shardwright.pipelines.diff import compare, describe
 
-        drift = drift_since(previous, target.directory, beam_options, progress).as_json()
+        datasets = describe("--previous", previous), describe("--dataset", target.directory)
+        drift = compare(*datasets, beam_options, progress).as_json()
     with worker_pool(run.uses_processes("")):
         if target.directory:
             data = gather(target.directory, drift=drift, page=path)
