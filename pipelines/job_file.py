@@ -170,9 +170,10 @@ def read_job(
         raise document.wrong(f"{missing} is missing; write {missing}: and a path, or give --{missing}")
     job = job_of(settings)
     with document.saying_where():
-        gates = read_job_gates(_section(document, "gates", variables, numbers=True), path)
+        section = expanded(document.values.get("gates"), variables, "gates", numbers=True)
+        gates = read_job_gates(section, path)
         hooks = read_hooks(document.texts.get("hooks"), variables)
-        beam = read_beam(_section(document, "runner", variables))
+        beam = read_beam(expanded(document.texts.get("runner"), variables, "runner"))
         verify = verification_for(str(settings.get("verify", "")), gates)
     return replace(
         job,
@@ -304,11 +305,6 @@ def _read(path: str) -> _Document:
             raise document.wrong(f"{key} has no value; quote one that begins with #", name)
         document.values[name], document.texts[name] = values[key], text
     return document
-
-
-def _section(document: _Document, name: str, variables: Variables, numbers: bool = False) -> Any:
-    values = document.values if numbers else document.texts
-    return expanded(values.get(name), variables, name, numbers=numbers)
 
 
 def _settings(

@@ -68,8 +68,22 @@ class Target:
 
     @property
     def files(self) -> list[str]:
-        """The foreign files, sorted."""
-        return foreign_files(self.name)
+        """The foreign files, sorted: those that match a pattern with `*`, `?` and `[...]`.
+
+        The name of an existing file matches only that file.
+        """
+        pattern = self.name
+        if not storage.is_remote(pattern):
+            if os.path.isfile(pattern):
+                return [pattern]
+            return sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
+        with storage.translated_errors("look for", pattern):
+            if not glob.has_magic(pattern):
+                return [pattern] if storage.exists(pattern) else []
+            folder = pattern[: re.search(r"[*?[]", pattern).start()].rpartition("/")[0]  # type: ignore[union-attr]
+            slashes = pattern.count("/")
+            paths = (item.path for item in storage.list_objects(folder))
+            return sorted(p for p in paths if p.count("/") == slashes and fnmatch.fnmatchcase(p, pattern))
 
 
 def resolve_target(name: str, command: str = "validate") -> Target:
@@ -105,27 +119,10 @@ def resolve_target(name: str, command: str = "validate") -> Target:
             f"is not a Shardwright dataset; finish it with convert --resume, or {command} its files "
             f"with --dataset '{place.rstrip('/')}/*.tfrecord*'."
         )
-    if not foreign_files(name):
+    target = Target(name, None)
+    if not target.files:
         raise UsageError(f"--dataset {place} does not exist; {path_advice(name)}.")
-    return Target(name, None)
-
-
-def foreign_files(pattern: str) -> list[str]:
-    """Returns the files that match a pattern with `*`, `?` and `[...]`, sorted.
-
-    The name of an existing file matches only that file.
-    """
-    if not storage.is_remote(pattern):
-        if os.path.isfile(pattern):
-            return [pattern]
-        return sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
-    with storage.translated_errors("look for", pattern):
-        if not glob.has_magic(pattern):
-            return [pattern] if storage.exists(pattern) else []
-        folder = pattern[: re.search(r"[*?[]", pattern).start()].rpartition("/")[0]  # type: ignore[union-attr]
-        slashes = pattern.count("/")
-        paths = (item.path for item in storage.list_objects(folder))
-        return sorted(p for p in paths if p.count("/") == slashes and fnmatch.fnmatchcase(p, pattern))
+    return target
 
 
 def schema_of(target: Target) -> RecordSchema:

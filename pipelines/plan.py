@@ -10,6 +10,7 @@ from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
+from shardwright.pipelines.convert import add_arguments as add_arguments
 from shardwright.pipelines.prepare import (
     as_beam_options,
     check_reachable,
@@ -96,12 +97,6 @@ def print_forecast(forecast: Forecast) -> None:
     out.print(f"  sample: {counted(forecast.sampled, 'image')} tried, {bad:,} bad")
     for warning in (*forecast.warnings, *forecast.balance.sentences):
         warn(out, warning)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of the command."""
-    cli_options.add_input_and_output(parser)
-    cli_options.add_settings(parser)
 
 
 def execute(options: argparse.Namespace) -> CommandResult:
