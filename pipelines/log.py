@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -167,21 +166,13 @@ def print_result(
     if common.keys() & fields.keys():
         raise ValueError(f"{sorted(common.keys() & fields.keys())[0]!r} is a field of all commands")
     stream = file or sys.stdout
-    value = _plain({**common, **fields})
+    # JSON has no word for NaN and infinity, so they become null.
+    value = json.loads(json.dumps({**common, **fields}, default=dict), parse_constant=lambda _: None)
     # Escapes are valid JSON in any encoding; what Python writes for characters without a code is not.
     encoding = (stream.encoding or "").lower().replace("-", "").replace("_", "")
     print(
         json.dumps(value, indent=2, ensure_ascii=encoding != "utf8", allow_nan=False), file=stream, flush=True
     )
-
-
-def _plain(value: Any) -> Any:
-    """Returns a value whose numbers JSON can express; others become null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextlib.contextmanager
