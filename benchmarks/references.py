@@ -122,7 +122,6 @@ def build(pipeline: Any, size: int, result: str) -> None:
     from shardwright.core.plan.assign import check_keys
     from shardwright.core.plan.request import ConversionRequest
     from shardwright.schemas.configuration.settings import ConvertSettings
-    from shardwright.schemas.image_ref import EncodedRefs
     from shardwright.transforms.plan import (
         AssignShards,
         BatchRefs,
@@ -136,7 +135,7 @@ def build(pipeline: Any, size: int, result: str) -> None:
         pipeline
         | "NameListings" >> beam.Create(listings, reshuffle=False)
         | "ListSynthetic" >> beam.FlatMap(synthetic_refs)
-        | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)
+        | "BatchRefs" >> BatchRefs()
     )
     ids = pipeline | "NoClassIds" >> beam.Create([], reshuffle=False)
     nothing = pipeline | "NoMatches" >> beam.Create([], reshuffle=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import apache_beam as beam
 import pytest
+from apache_beam.testing.util import assert_that, equal_to
 
 from shardwright.core.plan import assign
 from shardwright.core.plan.assign import (
@@ -37,11 +39,8 @@ SETTINGS = ConvertSettings(splits="train=0.5,test=0.5")
 SHARDS = {"train": 5, "test": 3}
 
 
-def batched(refs: Iterable[ImageRef]) -> list[EncodedRefs]:
-    step = BatchRefs()
-    step.start_bundle()
-    batches = [batch for ref in refs for batch in step.process(ref)]
-    return batches + [item.value for item in step.finish_bundle()]
+def batched(refs: Sequence[ImageRef]) -> list[EncodedRefs]:
+    return [encode_refs(refs[first : first + 1000]) for first in range(0, len(refs), 1000)]
 
 
 def sort(
@@ -114,16 +113,19 @@ def test_empty_shards_are_checked_too() -> None:
 
 def test_long_annotations_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     heavy = [ref._replace(annotations=str(i) * 200_000) for i, ref in enumerate(REFS[:12])]
-    batches = batched(heavy)
-    assert [len(list(decode_refs(batch))) for batch in batches] == [3, 3, 3, 2, 1]
+    with beam.Pipeline() as pipeline:
+        batches = pipeline | beam.Create(heavy, reshuffle=False) | BatchRefs()
+        sizes = batches | beam.Map(lambda batch: len(list(decode_refs(batch))))
+        assert_that(sizes, equal_to([2, 2, 2, 2, 2, 1, 1]))
+    three = encode_refs(heavy[:3])
     monkeypatch.setattr(transforms, "BUFFERED_REFS", 1000)
     step = SortBuffered(keys_by_bucket)
     step.start_bundle()
-    assert not list(step.process(batches[0]))  # keys are small, whatever their annotations
+    assert not list(step.process(three))  # keys are small, whatever their annotations
     forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {})
     assign = SortBuffered(partial(refs_by_shard, SETTINGS))
     assign.start_bundle()
-    assert sum(len(list(decode_refs(refs))) for _, refs in assign.process(batches[0], forecast)) == 3
+    assert sum(len(list(decode_refs(refs))) for _, refs in assign.process(three, forecast)) == 3
 
 
 def test_images_fill_shards_that_would_be_empty() -> None:
