@@ -88,14 +88,13 @@ def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, A
       ValueError: If the document is damaged.
       EngineError: If the storage failed.
     """
-    path = storage.join(directory, file)
-    with storage.translated_errors("read", path):
-        try:
-            document = json.loads(storage.read_bytes(path))
-        except FileNotFoundError:
-            return None
-        except RecursionError as error:
-            raise ValueError(str(error)) from error
+    data = storage.read_if_exists(storage.join(directory, file))
+    if data is None:
+        return None
+    try:
+        document = json.loads(data)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
     if not isinstance(document, Mapping):
         raise ValueError(f"{file} is not a JSON object")
     return document if document.get("fingerprint") == fingerprint else None

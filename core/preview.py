@@ -431,9 +431,7 @@ def ledger_entries(directory: str, place: tuple[str, int, int], shard: Shard) ->
     Raises:
       EngineError: If the ledger is missing or cannot be read.
     """
-    path = storage.join(directory, ledger_file(*place))
-    with storage.translated_errors("read", path):
-        data = storage.read_bytes(path)
+    data = storage.read_existing(storage.join(directory, ledger_file(*place)))
     try:
         for entry in written_entries(data, shard.sha256):
             if entry.offset is not None and entry.length is not None:

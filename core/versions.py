@@ -71,9 +71,7 @@ def list_versions(output: str) -> list[VersionRecord]:
         try:
             return read_version_record(output, name)
         except UsageError as error:
-            path = storage.join(version_path(output, name), PINNED_JSON)
-            with storage.translated_errors("look for", path):
-                pinned = storage.exists(path)
+            pinned = storage.exists(storage.join(version_path(output, name), PINNED_JSON))
             return VersionRecord(
                 name, VersionState.DAMAGED, created_at(name), pinned=pinned, problem=error.message
             )
@@ -116,8 +114,7 @@ def read_version_record(output: str, version: str) -> VersionRecord:
     data = storage.read_if_exists(path)
     if data is None:
         return VersionRecord(version, VersionState.BUILDING, created_at(version))
-    with storage.translated_errors("look for", path):
-        pinned = storage.exists(storage.join(directory, PINNED_JSON))
+    pinned = storage.exists(storage.join(directory, PINNED_JSON))
     try:
         return replace(VersionRecord.loads(data), version=version, pinned=pinned)  # it may be copied
     except ValueError as error:
@@ -298,9 +295,7 @@ def located(path: str) -> str:
 
 
 def _is_dataset(directory: str) -> bool:
-    path = storage.join(directory, DATASET_JSON)
-    with storage.translated_errors("look for", path):
-        return storage.exists(path)
+    return storage.exists(storage.join(directory, DATASET_JSON))
 
 
 def _version_located(output: str, version: str) -> str:

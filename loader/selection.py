@@ -125,14 +125,13 @@ def read_dataset(directory: str) -> Dataset:
       EngineError: If the storage failed.
     """
     path = storage.join(directory, DATASET_JSON)
-    with storage.translated_errors("read", path):
-        try:
-            return Dataset.from_bytes(storage.read_bytes(path), printable(path))
-        except (FileNotFoundError, NotADirectoryError):
-            raise UsageError(
-                f"{printable(directory)} is not a dataset, because it has no {DATASET_JSON}; "
-                "name a directory that `shardwright convert` finished."
-            ) from None
+    data = storage.read_if_exists(path)
+    if data is None:
+        raise UsageError(
+            f"{printable(directory)} is not a dataset, because it has no {DATASET_JSON}; "
+            "name a directory that `shardwright convert` finished."
+        )
+    return Dataset.from_bytes(data, printable(path))
 
 
 def at_least(least: int, value: object) -> bool:

@@ -111,8 +111,7 @@ def directory_findings(target: Target) -> FindingSummary:
     summary = FindingSummary()
     if target.directory is not None:
         dataset = read_dataset(target.directory)
-        with storage.translated_errors("list", target.directory):
-            files = storage.list_files(target.directory)
+        files = storage.list_files(target.directory)
         strays = stray_files(dataset, files)
         summary.add(check_directory(dataset, files))
         summary.add(Finding(FindingCode.SHARD_UNEXPECTED, _STRAY, file) for file in strays)
@@ -125,9 +124,7 @@ def directory_findings(target: Target) -> FindingSummary:
 def statement_findings(target: Target, dataset: Dataset, checks: Sequence[ShardCheck]) -> FindingSummary:
     """Returns findings for statements of the dataset that differ from its shards and ledgers."""
     assert target.directory is not None
-    path = storage.join(target.directory, DATASET_JSON)
-    with storage.translated_errors("read", path):
-        data = storage.read_bytes(path)
+    data = storage.read_existing(storage.join(target.directory, DATASET_JSON))
     return FindingSummary().add(check_dataset_json(target.directory, data, dataset, checks))
 
 

@@ -292,9 +292,7 @@ def _read_ledger(result: ShardResult, forecast: Forecast, directory: str) -> Ite
     if not header.file or not (compares or drops_objects(header)):
         return
     ledger = ledger_file(*header.place)
-    path = storage.join(directory, ledger)
-    with storage.translated_errors("read", path):
-        data = storage.read_bytes(path)
+    data = storage.read_existing(storage.join(directory, ledger))
     try:
         rows = rows_of_ledger(data, header.split, header.file)
         packed = [*bucket_rows(rows, bucket_count(forecast.total), keys=False)]

@@ -275,9 +275,7 @@ def gather_index(output: str, now: float) -> IndexData:
     places = [(version, file) for version in shown_versions(records, pointer) for _, file in _LINKS]
 
     def is_there(place: tuple[str, str]) -> bool:
-        path = storage.join(version_path(output, place[0]), place[1])
-        with storage.translated_errors("look for", path):
-            return storage.exists(path)
+        return storage.exists(storage.join(version_path(output, place[0]), place[1]))
 
     files: dict[str, set[str]] = {}
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:

@@ -113,11 +113,7 @@ def quarantined_lines(directory: str, ledgers: Iterable[LedgerFile]) -> Iterator
 def _lines_of(directory: str, ledger: LedgerFile) -> list[dict[str, str]]:
     """Returns the lines of one ledger."""
     path = storage.join(directory, ledger.file)
-    with storage.translated_errors("read", path):
-        try:
-            data = storage.read_bytes(path)
-        except FileNotFoundError:
-            data = b""
+    data = storage.read_if_exists(path) or b""
     if not ledger.sha256 or ledger.sha256 == hashlib.sha256(data).hexdigest():
         with contextlib.suppress(ValueError, AttributeError):
             entries = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.QUARANTINED)

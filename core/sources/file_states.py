@@ -330,8 +330,7 @@ def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
 
 def _read_list(path: str) -> list[str]:
     """Returns the lines of a list that are not blank."""
-    with storage.translated_errors("read", path):
-        data = storage.read_bytes(path)
+    data = storage.read_existing(path)
     check_utf8(f"--input {printable(path)}", data)
     lines = [line.strip() for line in data.decode("utf-8-sig", "surrogateescape").splitlines()]
     for line_number, line in enumerate(lines, 1):

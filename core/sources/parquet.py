@@ -169,9 +169,7 @@ def _files_of_state(folder: str, inner: str, names: set[str]) -> Iterator[tuple[
     """Yields (relative path, split) of the files that a `state.json` names."""
     path = storage.join(folder, storage.join(inner, _STATE))
     path_text = printable(path)
-    with storage.translated_errors("read", path):
-        data = storage.read_bytes(path)
-    state = json_object(data)
+    state = json_object(storage.read_existing(path))
     files = state.get("_data_files")
     if not isinstance(files, list):
         return  # some other state.json

@@ -150,6 +150,16 @@ def read_bytes(path: str, version: str = "", limit: int = -1) -> bytes:
     return _run("read", path, lambda store: store.read(path, version, limit))
 
 
+def read_existing(path: str) -> bytes:
+    """Reads a whole file that must exist.
+
+    Raises:
+      EngineError: If it does not, or the storage failed.
+    """
+    with translated_errors("read", path):
+        return read_bytes(path)
+
+
 def read_if_exists(path: str) -> bytes | None:
     """Reads a whole file; returns None if there is none.
 
@@ -200,8 +210,15 @@ def read_head(path: str, size: int) -> bytes:
 
 
 def exists(path: str) -> bool:
-    """Returns whether a file (or a local directory) exists."""
-    return stat(path) is not None if is_remote(path) else os.path.lexists(path)
+    """Returns whether a file (or a local directory) exists.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    if not is_remote(path):
+        return os.path.lexists(path)
+    with translated_errors("look for", path):
+        return stat(path) is not None
 
 
 def stat(path: str) -> StoredObject | None:
@@ -425,9 +442,14 @@ def checksums_of(file: IO[bytes]) -> tuple[str, str]:
 
 
 def list_files(directory: str) -> list[str]:
-    """Returns the paths of all files below a directory, relative to it; empty if it is missing."""
+    """Returns the paths of all files below a directory, relative to it; empty if it is missing.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
     prefix = directory.rstrip("/") + "/"
-    return sorted(item.path.removeprefix(prefix) for item in list_objects(prefix))
+    with translated_errors("list", directory):
+        return sorted(item.path.removeprefix(prefix) for item in list_objects(prefix))
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:

@@ -149,9 +149,7 @@ def gather_ledgers(directory: str, checks: Iterable[ShardCheck], files: Sequence
     without_shard = {}
     for file in files:
         if file.startswith(f"{SHARDS_DIR}/{NO_SPLIT}-"):
-            path = storage.join(directory, file)
-            with storage.translated_errors("read", path):
-                summary = ledger_summary(storage.read_bytes(path))
+            summary = ledger_summary(storage.read_existing(storage.join(directory, file)))
             if summary is not None:
                 without_shard[file] = summary
     # Salvage omits the digest of a ledger if it left out records.
@@ -369,8 +367,7 @@ def check_dataset_json(
       EngineError: If the storage failed.
     """
     document = json.loads(data)
-    with storage.translated_errors("list", directory):
-        files = storage.list_files(directory)
+    files = storage.list_files(directory)
     ledgers = gather_ledgers(directory, checks, files)
     findings = []
     try:

@@ -249,9 +249,7 @@ def check_sidecars(dataset: Dataset, directory: str) -> Iterator[Finding]:
 
 
 def _read(directory: str, file: str) -> bytes:
-    path = storage.join(directory, file)
-    with storage.translated_errors("read", path):
-        return storage.read_bytes(path)
+    return storage.read_existing(storage.join(directory, file))
 
 
 def _wrong(file: str, message: str) -> Finding:

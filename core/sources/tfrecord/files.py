@@ -206,10 +206,9 @@ def _read_own(path: str, must: bool) -> Dataset | None:
       path: Path of the document.
       must: Whether a damaged document is an error.
     """
-    with storage.translated_errors("read", path):
-        if not storage.exists(path):
-            return None
-        data = storage.read_bytes(path)
+    data = storage.read_if_exists(path)
+    if data is None:
+        return None
     try:
         return Dataset.from_bytes(data, path)
     except UsageError:
@@ -248,8 +247,7 @@ def known_records(file: RecordFile, settings: ConvertSettings, path: str = "") -
     """
     if not file.classes:
         return KnownRecords()
-    with storage.translated_errors("read", file.classes):
-        data = storage.read_bytes(file.classes)
+    data = storage.read_existing(file.classes)
     if file.own:
         return own_records(Dataset.from_bytes(data, file.classes), settings.record_layout, path)
     check_utf8(printable(file.classes), data)
