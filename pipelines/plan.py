@@ -95,8 +95,7 @@ def print_forecast(forecast: Forecast) -> None:
         out.print(f"  deduplicated: {forecast.deduplicated:,}")
     bad = sum(forecast.sample_faults.values())
     out.print(f"  sample: {counted(forecast.sampled, 'image')} tried, {bad:,} bad")
-    for warning in (*forecast.warnings, *forecast.balance.sentences):
-        warn(out, warning)
+    warn(out, *forecast.warnings, *forecast.balance.sentences)
 
 
 def execute(options: argparse.Namespace) -> CommandResult:

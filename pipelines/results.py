@@ -299,8 +299,7 @@ def print_convert_summary(result: ConvertResult) -> None:
         _print_quarantine(out, result.path)
     for note in result.notes:
         out.print(f"  note: {note}")
-    for warning in outcome["warnings"]:
-        warn(out, warning)
+    warn(out, *outcome["warnings"])
     out.print(f"  fingerprint {dataset.fingerprint}")
     out.print(f"next: shardwright inspect {shell_word(result.path)}")
 
@@ -336,8 +335,7 @@ def print_rebuild_summary(result: RebuildResult) -> None:
         out.print(f"  see {printable(report)} and {printable(index)}")
     if outcome["scrub"]["shards"]:
         out.print(f"  {scrub_text(outcome['scrub'])}")
-    for warning in outcome["warnings"]:
-        warn(out, warning)
+    warn(out, *outcome["warnings"])
 
 
 def print_findings(report: ValidationReport, stored: bool = False) -> None:

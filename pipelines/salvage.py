@@ -85,7 +85,7 @@ class SalvageResult:
             "lost_codes": dict(self.outcome["lost_codes"]),
             "unnamed": self.outcome["unnamed"],
             "left_out": self.outcome["unexpected"],
-            "warnings": list(self.outcome.get("warnings", ())),
+            "warnings": list(self.outcome["warnings"]),
         }
 
 
@@ -186,10 +186,7 @@ def salvage(
         outcome = json.loads(fetch_result(storage.join(output, OUTCOME_JSON), "--output"))
         if target.directory is None:
             work = storage.join(output, WORK_DIR)
-            outcome["warnings"] = [
-                *outcome.get("warnings", ()),
-                *left_behind(work, lambda: storage.remove_tree(work)),
-            ]
+            outcome["warnings"] += left_behind(work, lambda: storage.remove_tree(work))
         return SalvageResult(output, read_dataset(output) if target.directory else None, outcome)
 
 
@@ -278,8 +275,7 @@ def print_salvage_summary(result: SalvageResult) -> None:
         out.print(f"  left out: {counted(outcome['unexpected'], 'record')} of no shard, or found twice")
     if misplaced := outcome.get("misplaced"):
         out.print(f"  {counted(misplaced, 'shard')} found under the name of another one")
-    for warning in outcome.get("warnings", ()):
-        warn(out, warning)
+    warn(out, *outcome["warnings"])
     if result.dataset:
         out.print(f"  fingerprint {result.dataset.fingerprint}")
         out.print(f"next: shardwright validate --dataset {shell_word(result.path)}")

@@ -42,9 +42,10 @@ class _PlainConsole(Console):
         super().print(*plain, soft_wrap=soft_wrap, **options)
 
 
-def warn(out: Console, text: str) -> None:
-    """Prints a warning as one line."""
-    out.print(Text("  ").append("warning", WARNING).append(f": {one_line(text)}"))
+def warn(out: Console, *texts: str) -> None:
+    """Prints warnings, each as one line."""
+    for text in texts:
+        out.print(Text("  ").append("warning", WARNING).append(f": {one_line(text)}"))
 
 
 def one_line(text: str) -> str:
