@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 from shardwright.core import storage
@@ -24,6 +23,7 @@ from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.salvage.commit import SalvageJob
 from shardwright.core.salvage.shard import SalvageTask
+from shardwright.core.sources.image_files import as_prefix
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
@@ -241,7 +241,7 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
       EngineError: If the output is not writable, or another run writes there.
     """
     place = printable(output)
-    if target.directory and _lies_in(output, target.directory):
+    if target.directory and as_prefix(output).startswith(as_prefix(target.directory)):
         raise UsageError(f"--output {place} is inside the dataset; choose another place.")
     files = files_of_output(output, holder)
     # An unfinished salvage of the same dataset is repeated.
@@ -249,11 +249,6 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
     if not files or mark == {"dataset": printable(target.name)}:
         return
     raise UsageError(f"--output {place} is not empty; choose another place.")
-
-
-def _lies_in(path: str, directory: str) -> bool:
-    inner, outer = (name if storage.is_remote(name) else os.path.realpath(name) for name in (path, directory))
-    return PurePath(inner).is_relative_to(outer)
 
 
 def print_salvage_summary(result: SalvageResult) -> None:
