@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from math import prod
 from typing import Any
 
 from shardwright.schemas.columns import ExtraColumn
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.feature_roles import CLASS_ROLES
+from shardwright.schemas.feature_roles import CLASS_ROLES, FLAGS
 from shardwright.schemas.feature_roles import FeatureRole as FeatureRole
 from shardwright.schemas.feature_roles import Needs as Needs
 from shardwright.schemas.json_values import fields_json, from_json
@@ -82,12 +83,8 @@ class FeatureSpec:
     @property
     def length(self) -> int | None:
         """Number of values in a record; None if it varies."""
-        product = 1
-        for size in self.shape:
-            if size is None:
-                return None
-            product *= size
-        return product
+        sizes = [size for size in self.shape if size is not None]
+        return prod(sizes) if len(sizes) == len(self.shape) else None
 
     def as_json(self) -> dict[str, Any]:
         """Returns the feature as `dataset.json` stores it: without default values, and with bytes as text."""
@@ -370,11 +367,7 @@ DETECTION = Layout(
         *_PICTURE,
         _feature("image/source_id", FeatureRole.SOURCE_ID),
         *_OBJECTS,
-        _feature("image/object/difficult", FeatureRole.OBJECT_DIFFICULT, optional=True),
-        _feature("image/object/truncated", FeatureRole.OBJECT_TRUNCATED, optional=True),
-        _feature("image/object/occluded", FeatureRole.OBJECT_OCCLUDED, optional=True),
-        _feature("image/object/group_of", FeatureRole.OBJECT_GROUP_OF, optional=True),
-        _feature("image/object/depiction", FeatureRole.OBJECT_DEPICTION, optional=True),
+        *(_feature(f"image/object/{flag}", role, optional=True) for flag, role in FLAGS.items()),
         _feature("image/object/view", FeatureRole.OBJECT_VIEW, optional=True),
         *_MASKS_AND_CAPTIONS,
     ),

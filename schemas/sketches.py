@@ -369,7 +369,9 @@ class ValueCounts:
     def add(self, value: bytes, times: int = 1) -> None:
         """Adds a value."""
         if self.counts is None:
-            self._add_hash(_hash(value))
+            self.hashes.add(_hash(value))
+            if len(self.hashes) >= 2 * _MAX_HASHES:
+                self._trim()
             return
         count = self.counts.get(value, 0)
         self.counts[value] = count + times
@@ -380,15 +382,8 @@ class ValueCounts:
                 self._overflow()
 
     def _overflow(self) -> None:
-        values, self.counts = self.counts or {}, None
-        for value in values:
-            self._add_hash(_hash(value))
+        self.hashes, self.counts = set(map(_hash, self.counts or ())), None
         self._trim()
-
-    def _add_hash(self, number: int) -> None:
-        self.hashes.add(number)
-        if len(self.hashes) >= 2 * _MAX_HASHES:
-            self._trim()
 
     def _trim(self) -> None:
         if len(self.hashes) > _MAX_HASHES:
