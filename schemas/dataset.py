@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, ClassVar, Self
 
 from shardwright.schemas.codes import Outcome
@@ -204,12 +205,10 @@ class Dataset:
             for number, shard in enumerate(shards):
                 yield split, number, len(shards), shard
 
-    def filled_shards_in_turn(self) -> Iterator[tuple[str, int, int, Shard]]:
-        """Yields the shards that have records, like `placed_shards`, but the first of each split first."""
-        for number in range(max(map(len, self.splits.values()), default=0)):
-            for split, shards in self.splits.items():
-                if number < len(shards) and shards[number].records:
-                    yield split, number, len(shards), shards[number]
+    def filled_shards_in_turn(self) -> list[tuple[str, int, int, Shard]]:
+        """Returns the shards that have records, like `placed_shards`, but the first of each split first."""
+        filled = (placed for placed in self.placed_shards() if placed[3].records)
+        return sorted(filled, key=itemgetter(1))
 
     def index_files(self, empty: bool = False) -> dict[str, str]:
         """Returns a mapping of shard to index; compressed shards have none.

@@ -86,9 +86,7 @@ def parse_formats(text: str) -> frozenset[str]:
     """
     formats = set()
     for item in filter(None, (part.strip() for part in text.split(","))):
-        name = item.lower().lstrip(".")
-        if name not in _KIND_OF_NAME:
-            name = name.replace(" ", "_").replace("-", "_")
+        name = item.lower().lstrip(".").replace(" ", "_").replace("-", "_")
         if name not in _KIND_OF_NAME:
             close = nearest(name, sorted(_KIND_OF_NAME))
             advice = close or "; write the extension of its files, such as heic"

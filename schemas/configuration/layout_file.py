@@ -182,11 +182,7 @@ def parse_layout_file(text: str, path: str) -> Layout:
 
 def _layout(file: LayoutFile, stem: str) -> Layout:
     base = LAYOUTS.get(file.extends, Layout("", ()))
-    values = {
-        name: getattr(file, name)
-        for name in ("first_label", "needs", "format_names", "pixels")
-        if name in file.model_fields_set
-    }
+    values = file.model_dump(include={"first_label", "needs", "format_names", "pixels"}, exclude_unset=True)
     name = stem if file.name is None else file.name
     base = replace(base, **values, name=name, summary=Layout.summary)
     if base.name in LAYOUTS:

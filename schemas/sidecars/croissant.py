@@ -109,7 +109,6 @@ def _description(dataset: Dataset) -> str:
 
 def _distribution(dataset: Dataset) -> Iterable[_Json]:
     encoding = _FORMATS[str(dataset.plan.settings["compression"])]
-    shards = [shard for shards in dataset.splits.values() for shard in shards]
     yield {
         "@type": "cr:FileSet",
         "@id": "shards",
@@ -118,8 +117,8 @@ def _distribution(dataset: Dataset) -> Iterable[_Json]:
         "encodingFormat": encoding,
         "includes": [pattern_of(shards[0].file) for shards in dataset.splits.values() if shards],
     }
-    if len(shards) <= MAX_LISTED_SHARDS:
-        yield from (_file(shard, encoding) for shard in shards)
+    if len(dataset.shards) <= MAX_LISTED_SHARDS:
+        yield from (_file(shard, encoding) for shard in dataset.shards)
 
 
 def pattern_of(file: str) -> str:

@@ -101,9 +101,8 @@ def class_names(labels: Sequence[str], first_label: int) -> list[str]:
 
 def is_readable(dataset: Dataset) -> bool:
     """Returns whether TFDS can read the shards; it cannot read compressed ones, nor splits named `_`."""
-    files = (shard.file for shards in dataset.splits.values() for shard in shards)
     named = all(any(map(str.isalnum, split)) for split in dataset.splits)
-    return named and not any(map(is_compressed, files))
+    return named and not any(is_compressed(shard.file) for shard in dataset.shards)
 
 
 def _feature(spec: FeatureSpec, dataset: Dataset) -> _Json:

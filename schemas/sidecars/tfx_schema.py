@@ -9,6 +9,7 @@ features have a `value_count`, which it reads as `VarLenFeature`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -56,16 +57,8 @@ def _scalar(value: str | int | float | Symbol) -> str:
 
 def _quoted(text: str) -> str:
     """Returns a text in quotes, as UTF-8; everything except plain ASCII is escaped."""
-    out = []
-    for byte in text.encode():
-        char = chr(byte)
-        if char in "\"\\'":
-            out.append("\\" + char)
-        elif 0x20 <= byte < 0x7F:
-            out.append(char)
-        else:
-            out.append(f"\\{byte:03o}")
-    return '"' + "".join(out) + '"'
+    plain = re.sub(r"""(["'\\])""", r"\\\1", text.encode().decode("latin-1"))
+    return '"' + re.sub("[^ -~]", lambda byte: f"\\{ord(byte[0]):03o}", plain) + '"'
 
 
 #: The domain of a feature: the name of its field in `Feature`, and the fields of the domain.
