@@ -380,12 +380,6 @@ def _error(name: str, message: str, value: float | None, limit: float) -> Violat
     return Violation(_DRIFT, name, Severity.ERROR, f"{name}: {message}", value, limit)
 
 
-def _points(value: float, limit: float) -> tuple[str, str]:
-    """Prints a difference of shares and its limit in percentage points."""
-    value_text, limit_text = percent_beside_limit(value, limit)
-    return value_text.rstrip("%"), limit_text.rstrip("%")
-
-
 def _check_records(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
     sizes = {"the dataset": drift.all_records}
     sizes |= {f"split {split!r}": pair for split, pair in drift.records.items()}
@@ -424,7 +418,7 @@ def _check_classes(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
     for where, one in distances.items():
         limit = thresholds.max_class_l_infinity
         if limit is not None and _exceeds(one.l_infinity, limit):
-            value, most = _points(one.l_infinity, limit)
+            value, most = beside_limit(one.l_infinity, limit, scale=100, digits=2)
             name = f"class {quoted_value(one.name)}" if one.name else "a class"
             text = f"the share of {name} in {where} changed by {value} percentage points (limit {most})"
             yield _error("max_class_l_infinity", text, one.l_infinity, limit)
@@ -447,7 +441,7 @@ def _check_quality(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
             yield _unknown("max_rise", code, limit, advice)
         elif _exceeds(rates.new - rates.old, limit):
             rise = rates.new - rates.old
-            value, most = _points(rise, limit)
+            value, most = beside_limit(rise, limit, scale=100, digits=2)
             old, new = (f"{rate * 100:.3g}% of the records" for rate in rates)
             text = f"{code} rose by {value} percentage points ({old} to {new}; limit {most})"
             yield _error("max_rise", text, rise, limit)

@@ -22,7 +22,7 @@ def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
     for base in reversed(model.__mro__):
         if issubclass(base, FileModel) and base is not FileModel:
             for name, docstring in attribute_docstrings(base).items():
-                schema["properties"][model.model_fields[name].alias or name]["description"] = docstring
+                schema["properties"][name]["description"] = docstring
 
 
 class FileModel(BaseModel):
