@@ -188,9 +188,8 @@ class DocumentFormat:
         yield from names
         if names and self.is_table:
             return
-        folders = [name for name in probe.folders if split_token(name)]
-        if not self.is_table:
-            folders = [name for name in probe.folders if name == _ANNOTATIONS or name in folders]
+        beside = "" if self.is_table else _ANNOTATIONS
+        folders = [name for name in probe.folders if name == beside or split_token(name)]
         for folder in folders[:tried]:
             names = self._names_in(probe.inside(folder), settings, tried)
             yield from (f"{folder}/{name}" for name in names)
@@ -420,8 +419,11 @@ def _find_images(
         elif names.uri and not fault:
             yield names, names.uri, key_of(names.paths[0]), ""
         elif not names.paths:
-            key, uri = anywhere.find(names.written)
-            yield names, uri, key, ""
+            try:
+                key, uri = anywhere.find(names.written)
+                yield names, uri, key, ""
+            except AnnotationFault as error:
+                yield names, "", "", str(error)
         else:
             written = printable(names.written)
             yield names, "", "", f"{fault} ({written})" if fault else f"{MISSING}: {written}"

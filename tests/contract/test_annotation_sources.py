@@ -249,3 +249,13 @@ def test_a_bucket_is_like_a_folder(tmp_path: Path, bucket: Any, form: Format) ->
         assert form.mask or remote.refs[key].annotations == ref.annotations
     if form.mask:
         assert remote.records() == local.records()
+
+
+def test_a_row_whose_path_leads_out_of_the_bucket_is_a_bad_row(tmp_path: Path, bucket: Any) -> None:
+    (photo, *_) = put_photos(tmp_path / "in")
+    rows = [f"{name},bird,1,2,30,40\n" for name in (photo.name, "../../a.jpg")]
+    (tmp_path / "in" / "boxes.csv").write_text("filename,class,xmin,ymin,xmax,ymax\n" + "".join(rows))
+    found = listed(f"{upload(bucket, tmp_path / 'in', tmp_path.name)}/boxes.csv")
+    assert found.refs[photo.name].is_candidate
+    message = "line 3 of boxes.csv: its path '../../a.jpg' leads out of the bucket"
+    assert found.faults("BAD_ROW") == {"boxes.csv:line 3": message}

@@ -17,7 +17,6 @@ from typing import IO, Any, NamedTuple
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
-from shardwright.core.sources.file_states import ImageRoot
 from shardwright.core.sources.image_files import inner_path
 from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.tables import texts
@@ -210,10 +209,7 @@ def _image_of(image: str | AnnotationFault, settings: ConvertSettings) -> ImageP
         raise image
     if len(image) > _MAX_PATH_LENGTH:
         raise AnnotationFault("it names no image")
-    if inner_path(image):
-        return ImagePaths(image, (image,))
-    ImageRoot("").find(image)  # checks that it can name an image
-    return ImagePaths(image, ())
+    return ImagePaths(image, (image,) if inner_path(image) else ())
 
 
 def _annotate(ref: ImageRef, runs: Sequence[tuple[Document, int]], settings: ConvertSettings) -> ImageRef:
