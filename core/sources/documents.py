@@ -29,6 +29,7 @@ from shardwright.core.sources.image_files import (
     inner_path,
     join,
     key_of,
+    key_prefix,
     parent_of,
     split_token,
     splits_of_files,
@@ -330,7 +331,7 @@ class DocumentFormat:
                     yield self._bad_place(part, document, entry, why)
             prefix = part.item.prefix
             if part.path != part.item.path:
-                prefix += key_of(key_prefix(root, part.item.path, settings.image_root))
+                prefix += key_prefix(root, (part.item.path, settings.image_root), root.rpartition("/")[2])
             refs = (
                 ref
                 for uri, (key, why, places) in images.items()
@@ -465,17 +466,3 @@ def usual_root(path: str, settings: ConvertSettings, *attempts: Sequence[str]) -
         folders = [here, *(join(here, name) for name in inner)]
     roots = filter(None, (find_root(folders, names) for names in attempts))
     return next(roots, here if settings.image_root else "")
-
-
-def key_prefix(root: str, folder: str, named: str) -> str:
-    """Returns the prefix of the keys of images, which is their folder.
-
-    Args:
-      root: Folder of the images.
-      folder: Folder that is the input.
-      named: Folder that `--image_root` names; empty if it is not given.
-    """
-    inner = below(f"{root}/", folder)
-    if inner is None and named:
-        inner = below(f"{root}/", named)
-    return f"{root.rpartition('/')[2]}/" if inner is None else inner

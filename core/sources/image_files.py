@@ -179,6 +179,19 @@ def below(path: str, folder: str) -> str | None:
     return path.removeprefix(prefix) + slash if path.startswith(prefix) else None
 
 
+def key_prefix(folder: str, roots: Iterable[str], name: str) -> str:
+    """Returns the beginning of the keys of the images in a folder.
+
+    Args:
+      folder: Folder of the images.
+      roots: Folders to which the keys may be relative: the first one that holds the images counts. An empty
+        path is no folder.
+      name: Beginning of the keys if none of them does.
+    """
+    inner = (below(f"{folder}/", root) for root in roots if root)
+    return key_of(next((path for path in inner if path is not None), f"{name}/"))
+
+
 def as_prefix(folder: str) -> str:
     """Returns how all paths in a folder begin, after resolving the links of a local one."""
     return (folder if storage.is_remote(folder) else os.path.realpath(folder)).rstrip("/") + "/"

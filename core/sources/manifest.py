@@ -13,7 +13,7 @@ from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources import image_files
 from shardwright.core.sources.containers import state_of
-from shardwright.core.sources.documents import key_prefix, usual_root
+from shardwright.core.sources.documents import named_folder, usual_root
 from shardwright.core.sources.folder_tree import split_of_folder
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputPart, Source
@@ -144,11 +144,11 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
         return table._replace(root=root, prefix=prefix, split=split_of_folder(folder))
     # Paths become keys. If they are relative to the folder of a split, that folder comes first.
     root = _list_root(table, settings) or root
-    above = settings.image_root.rstrip("/") or image_files.folder_of(path)
     # The name of a list gives its split if the names of the lists give different ones.
     name, *others = (other.rpartition("/")[2] for other in (path, *settings.input, *beside))
     split = image_files.splits_of_files([name, *others])[name]
-    return table._replace(root=root, prefix=key_prefix(root, above, ""), split=split)
+    prefix = image_files.key_prefix(root, [named_folder(path, settings)], root.rpartition("/")[2])
+    return table._replace(root=root, prefix=prefix, split=split)
 
 
 def _manifests(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> Iterator[Table]:

@@ -40,6 +40,7 @@ from shardwright.core.sources.image_files import (
     is_hidden,
     join,
     key_of,
+    key_prefix,
     split_token,
 )
 from shardwright.core.sources.input_probe import InputProbe
@@ -235,10 +236,12 @@ class PairFormat:
 
     def parts(self, item: Input, context: Context) -> Iterator[InputPart]:
         """Yields parts of a few thousand images each, without reading their annotations."""
-        folder_pairs = [
-            (folders, self._prefix(item, folders, context.settings))
-            for folders in self._folders(InputProbe(item.path, item.is_file), context.settings)
-        ]
+        named = context.settings.image_root if "image_root" in self.settings else ""
+        folder_pairs = []
+        for folders in self._folders(InputProbe(item.path, item.is_file), context.settings):
+            name = folders.split or folders.images.rpartition("/")[2]
+            prefix = item.prefix + key_prefix(folders.images, (_root_of(item, folders), named), name)
+            folder_pairs.append((folders, prefix))
         lists = {folders.lists: _read_lists(folders) for folders, _ in folder_pairs}
         absent = {name: {*stems} for name, stems in lists.items()}
         for folders, prefix in folder_pairs:
@@ -369,13 +372,6 @@ class PairFormat:
             return self.named_images(read_annotation_file(join(folder, file), self.max_bytes) or b"")
         except AnnotationFault:
             return []
-
-    def _prefix(self, item: Input, folders: PairedFolders, settings: ConvertSettings) -> str:
-        """Returns the beginning of the keys of the images in a folder."""
-        inner = below(f"{folders.images}/", _root_of(item, folders))
-        if inner is None and not ("image_root" in self.settings and settings.image_root):
-            inner = f"{folders.split or folders.images.rpartition('/')[2]}/"
-        return item.prefix + key_of(inner or "")
 
     def list_part(self, part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields the references of a part with their annotations, and the ids of the classes."""

@@ -294,6 +294,15 @@ def test_a_text_file_is_a_manifest_if_it_looks_like_one(tmp_path: Path) -> None:
         assert manifest.SOURCE.accepts(look_at(tmp_path / name), ConvertSettings()) == taken, name
 
 
+def test_the_folder_above_a_list_is_escaped_in_keys(tmp_path: Path) -> None:
+    lists = tmp_path / "100% wool" / "lists"
+    lists.mkdir(parents=True)
+    shutil.copy2(PHOTOS / PICTURES[0], lists.parent / "a.jpg")
+    (lists / "all.txt").write_text("a.jpg cat\n")
+    (ref,) = listed(lists / "all.txt")
+    assert ref.is_candidate and ref.key == "100%25 wool/a.jpg"
+
+
 def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
     for number, (expected, *names) in enumerate(
         ((False,), (True, "a.csv", "_SUCCESS"), (False, "a.csv", "b.parquet"), (False, "a.csv", "images/c"))
