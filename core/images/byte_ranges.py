@@ -194,7 +194,7 @@ def as_image_file(data: bytes, place: ByteRange) -> bytes:
       ImageFault: If the part is damaged.
     """
     if place.method == BASE64:
-        return _from_base64(data)
+        return from_base64(data)
     return _pixels_as_file(bare_pixels(data, place), place) if place.method in BARE_PIXELS else data
 
 
@@ -205,13 +205,13 @@ def bare_pixels(data: bytes, place: ByteRange) -> bytes:
       ImageFault: If the data is damaged.
     """
     if place.method == BASE64_PIXELS:
-        return _from_base64(data)
+        return from_base64(data)
     if place.method == VARINT_PIXELS:
         return _varints(data).astype(place.dtype).tobytes()
     return data
 
 
-def _from_base64(data: bytes) -> bytes:
+def from_base64(data: bytes) -> bytes:
     """Decodes base64 in its URL-safe or standard alphabet, also as JSON escapes it.
 
     Raises:

@@ -6,7 +6,6 @@ the file, from which a worker reads it again.
 
 from __future__ import annotations
 
-import base64
 import codecs
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
+from shardwright.core.images.byte_ranges import from_base64
 from shardwright.core.images.signatures import is_image_name, kind_of
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import content_digest
@@ -30,7 +30,7 @@ from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError, words_of
+from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
@@ -350,10 +350,10 @@ def _is_image(value: Any) -> bool:
     """Returns whether a value is the base64 text of an image, or a data URL with it."""
     if not isinstance(value, str):
         return False
-    head = re.sub(r"\s", "", _payload(value)[:_HEAD])
+    head = re.sub(r"\s", "", _payload(value)[:_HEAD]).encode("utf-8", "replace")
     try:
-        return len(head) >= _FEWEST and kind_of(_decode(head[: len(head) // 4 * 4])) is not None
-    except ValueError:
+        return len(head) >= _FEWEST and kind_of(from_base64(head[: len(head) // 4 * 4])) is not None
+    except ImageFault:
         return False
 
 
@@ -381,13 +381,13 @@ def embedded_image(
     payload = _payload(text)
     if payload == text and is_image_name(text) and len(text) <= _MAX_PATH_LENGTH:
         return text
-    try:
-        image = _decode("".join(payload.split()))
-    except ValueError as error:
-        return _bad(f"its base64 cannot be read: {words_of(error)}")
     # JSON writes line ends, and often slashes, with a backslash.
-    plain = payload.replace("\r", "\\r").replace("\n", "\\n").encode()
+    plain = payload.replace("\r", "\\r").replace("\n", "\\n").encode("utf-8", "replace")
     written = plain if plain in line else plain.replace(b"/", b"\\/")
+    try:
+        image = from_base64(written)
+    except ImageFault as fault:
+        return _bad(fault.message)
     if written not in line:
         return _bad("its base64 has unusual escapes; write it again")
     place = ByteRange("", offset + line.find(written), len(written), BASE64, file.size, file.version)
@@ -402,13 +402,3 @@ def _payload(text: str) -> str:
 
 def _bad(message: str) -> AnnotationFault:
     return AnnotationFault(message, QuarantineReason.CORRUPT)
-
-
-def _decode(text: str) -> bytes:
-    """Decodes base64 in its standard or URL-safe alphabet, with or without padding.
-
-    Raises:
-      ValueError: If the text is not base64.
-    """
-    data = text.replace("-", "+").replace("_", "/").encode()
-    return base64.b64decode(data + b"=" * (-len(data) % 4), validate=True)
