@@ -100,17 +100,12 @@ class Rows:
 
     def __init__(self, table: Table, prefix: str, settings: ConvertSettings) -> None:
         self._table, self._settings = table, settings
-        self._names, self._classes = table.names, table.classes
-        self._has_ml_use = self._names[2].lower().endswith(ML_USE)
+        self._needs = settings.record_layout.needs
         self._images = ImageRoot(table.root)
         self._prefix = prefix + table.prefix
         name = table.file.path.rpartition("/")[2]
         self._row = f"{printable(name)}, {'row' if table.kind in KINDS else 'line'} "
         self._own_key = self._prefix + key_from_bytes(name.encode("utf-8", "surrogateescape"))
-        self._separator = settings.label_separator
-        self._extra = settings.parsed_extra_columns
-        needs = settings.record_layout.needs
-        self._reads_classes, self._reads_objects = needs is Needs.LABEL, needs is Needs.OBJECTS
 
     def refs(self, rows: Iterable[Row]) -> Iterator[tuple[ImageRef, bool]]:
         """Yields a reference for each row, and whether numbers of its classes are ids.
@@ -120,7 +115,7 @@ class Rows:
         missing: list[tuple[int, Mapping[str, Any], ImageRef, bool]] = []
         for line, row in rows:
             ref = self._ref(line, row)
-            has_ids = not self._classes and (ref.is_candidate or not self._reads_objects)
+            has_ids = not self._table.classes and (ref.is_candidate or self._needs is not Needs.OBJECTS)
             # The image is missing, or has a path with backslashes in remote storage.
             may_have_moved = ref.reason == QuarantineReason.UNREADABLE and not os.path.lexists(ref.uri)
             if ref.is_candidate:
@@ -129,7 +124,7 @@ class Rows:
                 missing.append((line, row, ref, has_ids))
             else:
                 yield ref, has_ids
-        image = self._names[0]
+        image = self._table.names[0]
         moved = find_moved((_path(row[image]) for _, row, *_ in missing), self._table.root or ".")
         for line, row, ref, has_ids in missing:
             path, fault = moved.get(_path(row[image]), ("", ""))
@@ -146,20 +141,19 @@ class Rows:
         try:
             if isinstance(row, str):
                 raise AnnotationFault(row)
-            image = row.get(self._names[0])
+            image, label, split, group, sha256 = map(row.get, self._table.names)
             if isinstance(image, EmbeddedImage | AnnotationFault):
                 ref = ImageRef(f"{self._own_key}!{line:06d}", self._table.file.path)
             else:
                 key, uri = self._images.find(_path(image))
                 ref = ImageRef(self._prefix + key, uri)
             ref = ref._replace(message=f"{self._row}{line}")
-            label, split, group, sha256 = map(row.get, self._names[1:])
-            ref = self._with_label(ref, label) if self._reads_classes else ref
+            ref = self._with_label(ref, label) if self._needs is Needs.LABEL else ref
             ref = ref._replace(
                 split=self._split(split) if split else self._table.split,
                 group=_text(group, "group"),
                 sha256=_sha256(sha256) if sha256 else "",
-                extra=self._extra_values(row) if self._extra else "",
+                extra=self._extra_values(row) if self._settings.parsed_extra_columns else "",
             )
             if isinstance(image, AnnotationFault):
                 raise image
@@ -168,11 +162,11 @@ class Rows:
             elif not storage.is_remote(ref.uri):  # only a request would tell the state of an object
                 uri, byte_count, version = local_state(ref.uri)
                 ref = ref._replace(uri=uri, size=byte_count, version=version)
-            if not self._reads_objects:
+            if self._needs is not Needs.OBJECTS:
                 return ref
             reason = QuarantineReason.BAD_ANNOTATION
             size = row.get(WIDTH), row.get(HEIGHT)
-            return annotated(ref, objects_of(row.get(OBJECTS), size, self._classes))
+            return annotated(ref, objects_of(row.get(OBJECTS), size, self._table.classes))
         except AnnotationFault as fault:
             ref = ref or ImageRef(f"{self._own_key}:{line}", self._table.file.path, split=NO_SPLIT)
             return ref.quarantined(fault.reason or reason, f"{self._row}{line}: {fault}")
@@ -184,8 +178,8 @@ class Rows:
         if several and any(isinstance(item, list | tuple | dict) for item in values):
             raise AnnotationFault("its class is not text, a number or a list of them")
         names = [self._class(item) for item in values]
-        if self._separator and not several:
-            names = names[0].split(self._separator)
+        if self._settings.label_separator and not several:
+            names = names[0].split(self._settings.label_separator)
         names = list(dict.fromkeys(filter(None, map(str.strip, names))))
         if any(LABEL_SEPARATOR in name for name in names):
             raise AnnotationFault("its class holds the control character 0x1F")
@@ -193,23 +187,26 @@ class Rows:
 
     def _class(self, value: Any) -> str:
         """Returns the class that a value names; empty if it is missing."""
-        if not self._classes or type(value) is not int:
+        classes = self._table.classes
+        if not classes or type(value) is not int:
             return _text(value, "class")
         if value == UNLABELLED:
             return ""
-        if value not in range(len(self._classes)):
-            raise AnnotationFault(f"its class {value} is not one of 0 to {len(self._classes) - 1}")
-        return self._classes[value]
+        if value not in range(len(classes)):
+            raise AnnotationFault(f"its class {value} is not one of 0 to {len(classes) - 1}")
+        return classes[value]
 
     def _split(self, value: Any) -> str:
         split = split_in(_text(value, "split")) or self._table.split
-        return _ML_USES.get(split, split) if self._has_ml_use else split
+        has_ml_use = self._table.names[2].lower().endswith(ML_USE)
+        return _ML_USES.get(split, split) if has_ml_use else split
 
     def _extra_values(self, row: Mapping[str, Any]) -> str:
-        separator = self._separator or _LIST_SEPARATOR
+        columns = self._settings.parsed_extra_columns
+        separator = self._settings.label_separator or _LIST_SEPARATOR
         try:
             extra = encode_extra(
-                {item.name: column_values(item, row.get(item.name), separator) for item in self._extra}
+                {item.name: column_values(item, row.get(item.name), separator) for item in columns}
             )
             extra.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
