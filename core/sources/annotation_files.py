@@ -76,8 +76,6 @@ def read_annotation_file(path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
     try:
         with UNDERWAY.working_on(path, "read"):
             data = storage.read_head(path, max_bytes)
-    except ValueError:  # the path contains a NUL
-        return None
     except OSError as error:
         if error.errno in _NOT_THERE:
             return None

@@ -214,7 +214,7 @@ def with_metadata(ref: ImageRef, files: Mapping[str, bytes], settings: ConvertSe
                 column.name: column_values(column, values.get(column.name), settings.label_separator or ",")
                 for column in settings.parsed_extra_columns
             }
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise AnnotationFault(f"its .json lacks a value or has a wrong one: {error}") from None
         ref = ref._replace(extra=_storable(encode_extra(extra)))
     return ref

@@ -205,15 +205,11 @@ class Rows:
         columns = self._settings.parsed_extra_columns
         separator = self._settings.label_separator or _LIST_SEPARATOR
         try:
-            extra = encode_extra(
+            return encode_extra(
                 {item.name: column_values(item, row.get(item.name), separator) for item in columns}
             )
-            extra.encode("utf-8", "surrogateescape")
-        except UnicodeEncodeError:
-            raise AnnotationFault("a value of its extra columns is not UTF-8") from None
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             raise AnnotationFault(printable(str(error))[:_MAX_CHARACTERS]) from None
-        return extra
 
 
 def _path(value: Any) -> str:
