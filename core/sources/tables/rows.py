@@ -150,9 +150,9 @@ class Rows:
             ref = ref._replace(message=f"{self._row}{line}")
             ref = self._with_label(ref, label) if self._needs is Needs.LABEL else ref
             ref = ref._replace(
-                split=self._split(split) if split else self._table.split,
+                split=self._split(split),
                 group=_text(group, "group"),
-                sha256=_sha256(sha256) if sha256 else "",
+                sha256=_sha256(sha256),
                 extra=self._extra_values(row) if self._settings.parsed_extra_columns else "",
             )
             if isinstance(image, AnnotationFault):

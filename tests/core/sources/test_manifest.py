@@ -163,6 +163,20 @@ def test_two_manifests_with_names_share_no_key(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
+def test_numbers_of_splits_are_their_names_in_all_formats(tmp_path: Path) -> None:
+    header = ("path", "label", "split")
+    rows = [(path, name, number) for number, (path, name) in enumerate(ROWS[:3])]
+    files = [
+        write_csv(tmp_path / "a.csv", [header, *rows]),
+        write_jsonl(tmp_path / "b.jsonl", [dict(zip(header, row)) for row in rows]),
+        write_parquet(
+            tmp_path / "c.parquet", 1, **{name: [*cells] for name, cells in zip(header, zip(*rows))}
+        ),
+    ]
+    for file in files:
+        assert [ref.split for ref in listed(file, image_root=ROOT)] == ["0", "1", "2"], file
+
+
 def test_images_without_any_class_can_be_kept(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "rows.csv", [("path",), *((path,) for path in PICTURES)])
     assert [(ref.key, ref.label) for ref in listed(file, unlabelled="keep", image_root=ROOT)] == [
