@@ -54,6 +54,8 @@ _IMAGES_TRIED = 5
 _MAX_TRIED = 50
 #: Folders of images beside a file: of most exporters, and of FiftyOne.
 _IMAGE_FOLDERS = ("images", "data")
+#: Ends of the names of tables that are named as input.
+_TABLES = (".csv", ".tsv", ".txt")
 #: Folder that may hold the files of formats with large files.
 _ANNOTATIONS = "annotations"
 
@@ -118,7 +120,6 @@ class DocumentFormat:
       settings: Settings that it uses.
       provides: Kinds of annotations that it provides.
       suffixes: Ends of the names of files, in lower case.
-      alone: Further ends of the names of files that are found only if they are the input.
       suits: Returns whether `--source auto` looks for this format in an input.
       leave_out: Returns file -> reason for the files that are left out.
       open: Returns the entries of an open file with this path, of which only the beginning may be there.
@@ -133,8 +134,9 @@ class DocumentFormat:
         otherwise usual folders are tried.
       is_joined: Whether several files may describe one image.
       is_table: Whether several entries of a file, its rows, may describe one image. An entry without an image
-        is a bad row then. Only split folders are searched for files, and only if no file is at the top of an
-        input; otherwise files in folders, also in `annotations`, belong to those at the top.
+        is a bad row then. If the input is the file, it may have any name of a table. Only split folders are
+        searched for files, and only if no file is at the top of an input; otherwise files in folders, also in
+        `annotations`, belong to those at the top.
       has_keypoints: Whether it has key points.
       has_numbers: Whether classes that are numbers have these as ids.
     """
@@ -150,7 +152,6 @@ class DocumentFormat:
     settings: frozenset[str]
     provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
     suffixes: tuple[str, ...] = (".json",)
-    alone: tuple[str, ...] = ()
     suits: Callable[[InputProbe, ConvertSettings], bool] = lambda *_: True
     leave_out: Callable[[InputProbe, Sequence[str], ConvertSettings], Mapping[str, str]] = lambda *_: {}
     open: Callable[[IO[bytes], str, ConvertSettings], Any] = lambda file, *_: JsonItems(file)
@@ -179,7 +180,7 @@ class DocumentFormat:
 
     def _accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
         if probe.is_file:
-            has_name = probe.name.lower().endswith((*self.suffixes, *self.alone))
+            has_name = probe.name.lower().endswith(_TABLES if self.is_table else self.suffixes)
             return has_name and self.suits(probe, settings) and self._is_one(probe.path, settings)
         return self.suits(probe, settings) and any(self._names(probe, settings, _MAX_TRIED))
 

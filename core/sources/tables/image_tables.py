@@ -28,8 +28,6 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
-#: Ends of the names of CSV files that are named as input.
-_SUFFIXES = (".csv", ".tsv", ".txt")
 #: Longest path of an image.
 _MAX_PATH_LENGTH = 4096
 
@@ -198,7 +196,6 @@ def table_format(
         image_of=_image_of,
         annotate=_annotate,
         summarize=lambda document, *_: document.entries.describe(),
-        alone=_SUFFIXES,
         is_table=True,
         **others,
     )
