@@ -49,8 +49,6 @@ _END_SECONDS = 5.0
 _MINUTE = 60
 
 _next_renewal: dict[tuple[str, str], float] = {}
-#: Last renewal that this process saw, and when it first saw it, by the monotonic clock.
-_seen: dict[tuple[str, str], tuple[float, float]] = {}
 #: Holders that work in this process.
 _at_work: set[str] = set()
 _lock = threading.Lock()
@@ -142,7 +140,7 @@ class HeldLease:
                 seen, seen_at = content, time.monotonic()
             lease = Lease.loads(content)
             mine = self._has(lease)
-            if lease is not None and mine and _is_fresh(path, lease):
+            if lease is not None and mine and _is_fresh(lease):
                 return
             # A holder that was silent for its whole lease time is gone, even if clocks differ.
             silent = lease is not None and time.monotonic() - seen_at > lease.seconds
@@ -294,12 +292,10 @@ class HeldLease:
         while (entry := storage.read_with_etag(path)) is not None:
             content, tag = entry
             lease = Lease.loads(content)
-            if lease is None or not self._has(lease) or (not at_once and _is_fresh(path, lease)):
+            if lease is None or not self._has(lease) or (not at_once and _is_fresh(lease)):
                 return lease
             renewed = replace(lease, renewed=time.time())
             if storage.write_if_match(path, renewed.dumps().encode(), tag):
-                with _lock:
-                    _seen[path, self.holder] = renewed.renewed, time.monotonic()
                 return lease
         return None
 
@@ -473,18 +469,13 @@ def _stored_lease(output: str, file: str) -> Lease | None:
     return Lease.loads(storage.read_if_exists(storage.join(output, file)) or b"")
 
 
-def _is_fresh(path: str, lease: Lease) -> bool:
+def _is_fresh(lease: Lease) -> bool:
     """Returns whether the holder, in this or another process, has renewed the lease recently.
 
-    Only the first look relies on the clocks of other machines.
+    The clock of the process that renewed it may be wrong by any time. But a lease looks fresh for at most
+    half of its time, and a holder looks after each quarter, so it is renewed before it ends.
     """
-    quarter = lease.seconds * _RENEW_AFTER
-    with _lock:
-        seen = _seen.get((path, lease.holder))
-        if seen is not None and seen[0] == lease.renewed:
-            return time.monotonic() - seen[1] < quarter
-        _seen[path, lease.holder] = lease.renewed, time.monotonic()
-    return seen is not None or abs(time.time() - lease.renewed) < quarter
+    return abs(time.time() - lease.renewed) < lease.seconds * _RENEW_AFTER
 
 
 def _utc(seconds: float) -> str:
