@@ -17,9 +17,6 @@ RUN_FOLDER = "shardwright-run-"
 #: Numbers of the parameters of mallopt(3), and bytes of a block that is given back at once.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _LARGE_BLOCK = -1, -3, 1 << 22
 _CGROUP = Path("/sys/fs/cgroup")
-_MEMINFO = Path("/proc/meminfo")
-#: Assumed bytes of memory if the system does not report them.
-_ASSUMED_MEMORY = 4 * 10**9
 
 
 def job_options() -> Any:
@@ -107,20 +104,17 @@ def worker_processes() -> int:
     return _processes_of_pool or min(usable_cpus(), _processes_here(values_of(job_options())))
 
 
-def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
+def usable_memory(cgroup: Path = _CGROUP) -> int:
     """Returns the memory of this machine in bytes, or a container's limit if that is less.
 
-    Source: proc(5) (`/proc/meminfo`), the kernel's cgroup v2 documentation (`memory.max`) and v1 memory
-    documentation (`memory.limit_in_bytes`).
+    Source: the kernel's cgroup v2 documentation (`memory.max`) and v1 memory documentation
+    (`memory.limit_in_bytes`).
     """
-    limits = []
-    with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
-        line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal:"))
-        limits.append(int(line.split()[1]) * 1024)
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # no such limit, or `max`
             limits.append(int((cgroup / name).read_text()))
-    return min(limits, default=_ASSUMED_MEMORY)
+    return min(limits)
 
 
 def _processes_here(values: Mapping[str, Any]) -> int:

@@ -64,8 +64,9 @@ class LocalStore(Store):
         try:
             _check_regular(descriptor, path)
             data = read_fully(descriptor, offset, length)
-            if size >= 0:
-                check_unchanged(path, os.fstat(descriptor), size, version)
+            status = os.fstat(descriptor)
+            if size >= 0 and (status.st_size != size or version not in ("", local_version(status))):
+                raise changed(path)
             return data
         finally:
             os.close(descriptor)
@@ -239,16 +240,6 @@ def move_into_place(temporary: str, path: str) -> None:
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)
-
-
-def check_unchanged(path: str, status: os.stat_result, size: int, version: str) -> None:
-    """Checks that a file is as it was listed; its version is empty if unknown.
-
-    Raises:
-      EngineError: If it is not.
-    """
-    if status.st_size != size or (version and local_version(status) != version):
-        raise changed(path)
 
 
 def local_version(status: os.stat_result) -> str:
