@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,15 +125,19 @@ CASES = [
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a file and the script."""
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder has a file and the scripts."""
     monkeypatch.chdir(tmp_path)
     Path("findings.json").touch()
-    Path("script.bash").write_text(completion("bash"))
-    return tmp_path
+    for shell in SHELLS:
+        # zsh finds functions by the names of their files.
+        Path("_shardwright" if shell == "zsh" else f"script.{shell}").write_text(completion(shell))
 
 
-def offered_by_bash(line: str) -> set[str]:
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("line", "offered"), CASES)
+@pytest.mark.usefixtures("workplace")
+def test_bash_completes(line: str, offered: set[str]) -> None:
     words = line.split(" ")
     quoted = " ".join(f"'{word}'" for word in words)
     script = (
@@ -141,13 +146,36 @@ def offered_by_bash(line: str) -> set[str]:
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    assert set(done.stdout.split()) == offered
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
 @pytest.mark.parametrize(("line", "offered"), CASES)
-def test_bash_completes(workplace: Path, line: str, offered: set[str]) -> None:
-    assert offered_by_bash(line) == offered
+@pytest.mark.usefixtures("workplace")
+def test_fish_completes(line: str, offered: set[str]) -> None:
+    command = ["fish", "--no-config", "-c", f"source script.fish; complete -C '{line}'"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert {candidate.split("\t")[0] for candidate in done.stdout.splitlines()} == offered
+
+
+#: Types a line and Tab into another zsh, and waits until that shows some words.
+_IN_ZSH = """
+zmodload zsh/zpty
+zpty inner zsh -f -i
+zpty -w inner 'fpath=($PWD $fpath); autoload -U compinit; compinit -u -D; print rea""dy'
+zpty -r -m inner shown '*ready*'
+zpty -w -n inner "$1"$'\\t'
+zpty -r -m inner shown "*${(j:*:)@[2,-1]}*"
+"""
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+@pytest.mark.parametrize(("line", "offered"), CASES)
+@pytest.mark.usefixtures("workplace")
+def test_zsh_completes(line: str, offered: set[str]) -> None:
+    subprocess.run(["zsh", "-f", "-c", _IN_ZSH, "zsh", line, *sorted(offered)], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
