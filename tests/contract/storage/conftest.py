@@ -23,8 +23,7 @@ from helpers.storage.buckets import (
     google_emulator,
 )
 from helpers.storage.imitation import Imitation
-from helpers.storage.proxy import Proxy
-from helpers.storage.retries import Retries
+from helpers.storage.proxy import Proxy, Retries
 from helpers.storage.scripted import Script, Scripted, Serve, scripted, serving
 
 from shardwright.core import storage

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from helpers.hostile import document, outcomes, run, sentence_of
 from helpers.storage.buckets import Bucket
-from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
-from helpers.storage.retries import Retries
+from helpers.storage.proxy import Fault, Proxy, Request, Retries, always, before_reading, flaky, for_good
 
 from shardwright.core import storage
 from shardwright.pipelines.convert import convert
@@ -22,11 +20,6 @@ from shardwright.pipelines.validate import validate
 
 Capture = pytest.CaptureFixture[str]
 VICTIM = "small/ant/000.jpg"
-
-
-def always(fault: Fault, kind: str, name: str = "") -> Rule:
-    """Returns a rule that injects a fault into requests of a kind whose object contains a text."""
-    return lambda request: fault if request.kind == kind and name in request.name else None
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -191,16 +184,13 @@ def test_a_storage_that_disappears_ends_the_job_and_resume_continues(
     small_local: Path, kind: str, name: str,
 ) -> None:  # fmt: skip
     """The last case is the moment in which a shard is there, but neither its index nor its ledger."""
-    down = threading.Event()
 
     def rule(request: Request) -> Fault | None:
-        if request.kind == kind and (name in request.name or (kind == "media" and request.attempt)):
-            down.set()
-            retries.end_soon()
-        return Fault("drop") if down.is_set() else None
+        again = kind == "media" and request.attempt
+        return Fault("drop") if request.kind == kind and (name in request.name or again) else None
 
     argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out", "--shards=2")
-    with proxy.watch(rule):
+    with proxy.watch(for_good(rule, retries)):
         sentence = sentence_of(run(capfd, *argv), 3)
     assert "Google Cloud Storage does not answer" in sentence and sentence.endswith(
         "run again with --resume."

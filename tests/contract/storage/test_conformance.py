@@ -15,7 +15,7 @@ import pytest
 from helpers.storage.beam_disk import DiskFileSystem
 from helpers.storage.buckets import Place, read_copy
 from helpers.storage.imitation import Imitation
-from helpers.storage.retries import Retries
+from helpers.storage.proxy import Retries
 from helpers.storage.scripted import Request, Response
 
 from shardwright.core import storage

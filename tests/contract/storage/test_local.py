@@ -7,6 +7,7 @@ import multiprocessing
 import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -75,10 +76,7 @@ def test_linked_files_are_hard_links_on_a_disk(tmp_path: Path) -> None:
 def test_disks_without_hard_links_get_copies(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*args: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(local.os, "link", refuse)
+    monkeypatch.setattr(local.os, "link", mock.Mock(side_effect=OSError(number, os.strerror(number))))
     storage.write_bytes(str(tmp_path / "old/a"), b"data")
     storage.link_files(str(tmp_path / "old"), str(tmp_path / "new"), ["a"])
     made = tmp_path / "new/a"
@@ -90,12 +88,10 @@ def test_disks_without_hard_links_get_copies(
 
 
 def test_other_failures_of_links_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with pytest.raises(FileNotFoundError):
         storage.link_files(str(tmp_path / "old"), str(tmp_path / "new"), ["b"])
-    monkeypatch.setattr(local.os, "link", refuse)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(local.os, "link", mock.Mock(side_effect=full))
     storage.write_bytes(str(tmp_path / "old/a"), b"data")
     with pytest.raises(OSError, match="No space left"):
         storage.link_files(str(tmp_path / "old"), str(tmp_path / "new"), ["a"])

@@ -12,6 +12,7 @@ from helpers.listing import listed
 from helpers.packing import list_refs, tree_members
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request
+from helpers.trees import put_files
 
 Capture = pytest.CaptureFixture[str]
 ODD = (
@@ -41,11 +42,7 @@ def test_odd_names_give_the_same_keys_as_on_a_disk(bucket: Bucket, tmp_path: Pat
         "top.png": picture(103),
         "readme.md": b"# hello",
     }
-    for name, data in files.items():
-        bucket.put(f"in/{name}", data)
-        path = tmp_path / "in" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    bucket.put_tree(put_files(tmp_path / "in", files), "in/")
     for placeholder in ("in/", "in/ant/", "in/bee/deep/"):
         bucket.put(placeholder, b"")
     found = outcomes(f"{bucket.url}/in")

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
+from shardwright.core.storage import faults
+
 from .scripted import Answers, Response
 
 _OBJECTS = re.compile(
@@ -85,14 +87,14 @@ Rule = Callable[[Request], Fault | None]
 
 def flaky(seed: int) -> Rule:
     """Returns a rule for a flaky storage: a quarter of all requests fail in some way, others are late."""
-    faults = (
+    kinds = (
         *[Fault("status", 503)] * 10, *[Fault("status", 429)] * 3, *[Fault("drop")] * 4, *[Fault("lose")] * 3,
         *[Fault("cut")] * 5, *[Fault("delay", 0.02)] * 10,
     )  # fmt: skip
 
     def rule(request: Request) -> Fault | None:
         place = int(request.dice(seed) * 100)
-        return faults[place] if place < len(faults) else None
+        return kinds[place] if place < len(kinds) else None
 
     return rule
 
@@ -301,6 +303,11 @@ def _flipped(data: bytes, flips: bool) -> bytes:
     return data[:middle] + bytes((data[middle] ^ 1,)) + data[middle + 1 :] if flips and data else data
 
 
+def always(fault: Fault, kind: str, name: str = "") -> Rule:
+    """Returns a rule that injects a fault into requests of a kind whose object contains a text."""
+    return lambda request: fault if request.kind == kind and name in request.name else None
+
+
 def before_reading(name: str, act: Callable[[], None]) -> Rule:
     """Returns a rule that runs a function right before an object is read for the first time."""
     lock, done = threading.Lock(), []
@@ -314,3 +321,30 @@ def before_reading(name: str, act: Callable[[], None]) -> Rule:
         return None
 
     return rule
+
+
+class Retries:
+    """How long operations are retried: as long as usual, or from some event on only for a moment."""
+
+    def __init__(self) -> None:
+        self._usual = faults.PATIENCE_SECONDS, faults.FIRST_PATIENCE_SECONDS
+
+    def end_soon(self) -> None:
+        """Ends all retries soon. What comes before this call has time, however busy the machine is."""
+        faults.PATIENCE_SECONDS = faults.FIRST_PATIENCE_SECONDS = 0.3
+
+    def as_usual(self) -> None:
+        faults.PATIENCE_SECONDS, faults.FIRST_PATIENCE_SECONDS = self._usual
+
+
+def for_good(rule: Rule, retries: Retries) -> Rule:
+    """Returns the rule of a storage that is gone from the first fault of a rule on; retries end soon then."""
+    gone: list[Fault] = []
+
+    def lasting(request: Request) -> Fault | None:
+        if fault := rule(request):
+            gone.append(fault)
+            retries.end_soon()
+        return gone[0] if gone else None
+
+    return lasting
