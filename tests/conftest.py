@@ -14,11 +14,10 @@ from typing import Any
 import helpers.fewer_imports  # noqa: F401  before all that imports TensorFlow
 import pytest
 from helpers import described
-from helpers.converting import lighten_commands
 from helpers.examples import register_profiles
 from helpers.hostile import make_tree
+from helpers.light_commands import drawing, lighten_commands
 from helpers.repository import PHOTOS, SETTINGS
-from helpers.sketched_drawings import drawing, sketch_drawings
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
@@ -29,7 +28,6 @@ from shardwright.pipelines.validate import validate
 signal.signal(signal.SIGINT, signal.default_int_handler)
 register_profiles()
 lighten_commands()
-sketch_drawings()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -112,6 +110,13 @@ def convert_photos(tmp_path: Path) -> Callable[..., ConvertResult]:
         return convert(**values)
 
     return run
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A new folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

@@ -64,15 +64,14 @@ def halves(item):
 
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def photos(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Two photos of each class, in a folder that also holds the modules with hooks."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    (tmp_path / "hooks_of_test.py").write_text(HOOKS)
+    (workplace / "hooks_of_test.py").write_text(HOOKS)
     text = (ROOT / "docs" / "custom-code.md").read_text()
     for name, content in re.findall(r"```python title=\"(\S+)\"\n(.*?)```", text, re.DOTALL):
-        (tmp_path / name).write_text(content)
-    yield copy_first(tmp_path / "photos", 2, [folder.name for folder in PHOTOS.iterdir()])
+        (workplace / name).write_text(content)
+    yield copy_first(workplace / "photos", 2, [folder.name for folder in PHOTOS.iterdir()])
     for name in ("hooks_of_test", "tiling", "embedding", "blurring"):
         sys.modules.pop(name, None)
     hook_versions.cache_clear()
@@ -265,21 +264,20 @@ def test_a_list_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_format_of_the_page_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_format_of_the_page_is_read(workplace: Path) -> None:
     """In the folder that the page's command names."""
-    monkeypatch.chdir(tmp_path)
-    crates = {f"images/{photo.name}": photo for photo in put_photos(tmp_path / "crates" / "images")}
-    (tmp_path / "crates" / "boxes").mkdir()
+    crates = {f"images/{photo.name}": photo for photo in put_photos(workplace / "crates" / "images")}
+    (workplace / "crates" / "boxes").mkdir()
     for photo in crates.values():
         lines = [" ".join(map(str, box)) for box in photo.boxes]
-        (tmp_path / "crates" / "boxes" / photo.name).with_suffix(".box").write_text("\n".join(lines))
-    (tmp_path / "crates" / "boxes" / "house.box").write_text("thing 1 2 3 4\nthing 1 2 3 four\n")
+        (workplace / "crates" / "boxes" / photo.name).with_suffix(".box").write_text("\n".join(lines))
+    (workplace / "crates" / "boxes" / "house.box").write_text("thing 1 2 3 4\nthing 1 2 3 four\n")
     (command,) = re.findall(r"^    shardwright (convert .*)$", FORMAT_PAGE, re.MULTILINE)
     assert cli.main([*command.split(), "--max_bad_fraction=1", "--verify=none"]) == 0
-    ((key, line),) = quarantine(tmp_path / "out").items()
+    ((key, line),) = quarantine(workplace / "out").items()
     assert key == "images/house.jpg"
     assert line["message"] == "house.box: line 2 is not a class and four numbers"
-    records = by_key(tmp_path / "out")
+    records = by_key(workplace / "out")
     assert records.keys() == crates.keys() - {key}
     for name, record in records.items():
         left = values(record, "image/object/bbox/xmin")

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tifffile
 import yaml
 from helpers.annotation_sets.coco import put_coco
 from helpers.annotation_sets.formats import FORMATS
 from helpers.annotation_sets.json_exports import put_label_studio
 from helpers.fewer_imports import late
 from helpers.listing import Photo
+from helpers.pictures import tiff_of
 from helpers.repository import PHOTOS, ROOT, copy_photos
 from helpers.tfrecords import write as write_tfrecords
 from PIL import Image
@@ -58,12 +58,6 @@ def commands(text: str) -> list[list[str]]:
 def few_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few photos of each class: enough for commands whose datasets no test reads."""
     return copy_photos(tmp_path_factory.mktemp("few") / "photos", 8)
-
-
-@pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def link_photos(folder: Path, photos: Path) -> None:
@@ -131,8 +125,7 @@ def test_the_examples_run(path: Path, workplace: Path, few_photos: Path, sound_d
     if path.name == "converting.md":
         (workplace / "satellite" / "fields").mkdir(parents=True)
         bands = np.arange(20 * 30 * 13, dtype=np.uint16).reshape(20, 30, 13)
-        file = workplace / "satellite" / "fields" / "1.tif"
-        tifffile.imwrite(file, bands, photometric="minisblack", planarconfig="contig")
+        (workplace / "satellite" / "fields" / "1.tif").write_bytes(tiff_of(bands, planarconfig="contig"))
     if path.name == "validating.md":
         lay_out(workplace, sound_dataset)
     for title in (r"yaml\n# (\S+)", r'python title="(\S+)"'):
@@ -340,10 +333,9 @@ def test_the_notebook_is_stored_without_results() -> None:
 
 @pytest.mark.slow  # the pages of docs/ run the same commands
 def test_the_cells_convert_look_train_and_rebuild(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "photos").symlink_to(PHOTOS)
-    monkeypatch.chdir(tmp_path)
+    (workplace / "photos").symlink_to(PHOTOS)
     photos = sorted(PHOTOS.rglob("*"))
     names: dict[str, Any] = {"__name__": "__main__"}
     for number, cell in enumerate(nbformat.read(NOTEBOOK, as_version=4).cells):

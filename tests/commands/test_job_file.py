@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from helpers.hostile import Terminal, run
@@ -405,17 +406,13 @@ def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
     assert set(whole.settings) == set(CONVERT_SETTINGS) - {"overwrite", "resume"}
     assert set(whole.hooks) == {"refused", "failure"} and whole.beam[0] == "--runner=DataflowRunner"
     assert whole.gates.min_images and whole.gates.warn_on
-    assert (whole.rules.keep_days, whole.rules.verify_sources, whole.rules.lease_minutes) == (
-        30,
-        True,
-        60,
-    )
+    rules = whole.rules
+    assert (rules.keep_days, rules.verify_sources, rules.lease_minutes) == (30, True, 60)
     for line in made.text.splitlines():
         assert line.startswith(("#", " ")) or re.match(r"[a-z_]+:", line) or not line
 
 
-def test_the_command_writes_a_file(tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_command_writes_a_file(workplace: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     asked = (f"--input={PHOTOS}", "--output=out", "--label-depth=1", "--keep=3")
     beam = ("--runner=DirectRunner", "--experiments", "a", "--experiments=b", "--streaming")
@@ -432,13 +429,11 @@ def test_the_command_writes_a_file(tmp_path: Path, capfd: Capture, monkeypatch: 
     before = Path("job.yaml").read_bytes()
     code, out, _ = run(capfd, "init", *asked, "--overwrite", "--seed=5", "--file=-")
     assert code == 0 and out.encode() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml"]
+    assert sorted(path.name for path in workplace.iterdir()) == ["job.yaml"]
 
 
-def test_wrong_answers_on_a_terminal_are_asked_again(
-    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("workplace")
+def test_wrong_answers_on_a_terminal_are_asked_again(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = ["", "nope", f" {PHOTOS} ", str(PHOTOS / "out"), "", "big", "64", "train=2,", ""]
     monkeypatch.setattr(sys, "stdin", Terminal("\n".join([*answers, ""])))
     code, _, err = run(capfd, "init")
@@ -456,9 +451,8 @@ def test_wrong_answers_on_a_terminal_are_asked_again(
 
 
 def test_only_missing_answers_are_asked_on_a_terminal(
-    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+    workplace: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", Terminal("there\n"))
     code, _, err = run(capfd, "init", f"--input={PHOTOS}")
     assert code == 0 and "Resize" not in err
@@ -474,10 +468,8 @@ def test_only_missing_answers_are_asked_on_a_terminal(
 def test_an_input_that_this_machine_cannot_read_is_accepted(
     tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreadable(*_: object, **__: object) -> None:
-        raise EngineError("Cannot list gs://b/photos: there are no valid credentials.")
-
-    monkeypatch.setattr("shardwright.pipelines.init.make_request", unreadable)
+    fault = EngineError("Cannot list gs://b/photos: there are no valid credentials.")
+    monkeypatch.setattr("shardwright.pipelines.init.make_request", mock.Mock(side_effect=fault))
     path = tmp_path / "job.yaml"
     code, _, err = run(capfd, "init", "--input=gs://b/photos", "--output=gs://b/pets", f"--file={path}")
     assert code == 0 and "the input was not examined: Cannot list gs://b/photos" in err

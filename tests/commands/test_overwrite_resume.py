@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from helpers.depths import findings_of
@@ -224,12 +225,8 @@ def test_a_failing_overwrite_leaves_the_old_dataset(  # and explains how to cont
         (tree / "bee" / "bad.jpg").write_bytes(b"no image")
         code = 1
     else:
-        code = 3
-
-        def full(*_: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(storage, "move_into_place", full)
+        code, full = 3, OSError(28, "No space left on device")
+        monkeypatch.setattr(storage, "move_into_place", mock.Mock(side_effect=full))
     sentence = sentence_of(run(capfd, *argv), code)
     monkeypatch.undo()
     assert identity(made) == before and not findings_of(made)
@@ -319,26 +316,25 @@ def versions(originals: Path) -> Path:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("state", STATES)
 def test_every_command_repairs_an_interrupted_swap(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, versions: Path, state: str, command: str
+    capfd: Capture, workplace: Path, versions: Path, state: str, command: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in").symlink_to(versions / "in")
+    (workplace / "in").symlink_to(versions / "in")
     *contents, survivor = STATES[state]
     for place, content in zip(("out", ".out.shardwright-old", ".out.shardwright-new"), contents, strict=True):
         if content:
             shutil.copytree(versions / content.split()[-1] / "out", place)
         if content.startswith("half"):
-            (tmp_path / place / "dataset.json").unlink()
+            (workplace / place / "dataset.json").unlink()
     done = run(capfd, *COMMANDS[command])
     if command == "convert":
         assert "holds a dataset" in sentence_of(done, 2)
     else:
         assert (done.code, done.err) == (0, ""), done
     if command == "overwrite":
-        assert len(list((tmp_path / "out").glob("*.tfrecord"))) == 3
+        assert len(list((workplace / "out").glob("*.tfrecord"))) == 3
     else:
-        assert identity(tmp_path / "out") == identity(versions / survivor / "out")
-    assert not (tmp_path / ".out.shardwright-old").exists()
+        assert identity(workplace / "out") == identity(versions / survivor / "out")
+    assert not (workplace / ".out.shardwright-old").exists()
 
 
 def test_a_new_conversion_discards_an_abandoned_successor(
@@ -515,16 +511,11 @@ def test_dataset_json_is_removed_only_before_a_shard_changes_or_goes(
 def test_a_worker_that_returns_after_the_end_removes_nothing(
     monkeypatch: pytest.MonkeyPatch, tree: Path, made: Path
 ) -> None:
-    jobs: list[ConversionJob] = []
-    real = conversion.build_convert
-    monkeypatch.setattr(
-        conversion,
-        "build_convert",
-        lambda pipeline, job, request: jobs.append(job) or real(pipeline, job, request),
-    )
+    build = mock.Mock(wraps=conversion.build_convert)
+    monkeypatch.setattr(conversion, "build_convert", build)
     convert(input=str(tree), output=str(made), **{**MADE, "image_format": "webp"}, resume=True)
     before = state_of(made)
-    (job,) = jobs
+    _, job, _ = build.call_args.args
     assert remove_commit(job.hold, True, job) is job.hold
     assert begin_conversion(job.hold, job) is job.hold
     assert state_of(made) == before
@@ -588,19 +579,15 @@ def test_an_interrupted_swap_is_repaired_after_both_runs_have_ended(tmp_path: Pa
 def test_an_earlier_run_of_this_process_blocks_nobody(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path
 ) -> None:
-    output = tmp_path / "out"
+    output, fail = tmp_path / "out", mock.Mock(side_effect=EngineError("The storage is gone."))
     with monkeypatch.context() as patch, pytest.raises(EngineError, match="gone"):
         write = storage.write_if_match
         patch.setattr(storage, "write_if_match", lambda *args: write(*args) if args[1] else fail())
-        patch.setattr(storage, "move_into_place", lambda *_: fail())
+        patch.setattr(storage, "move_into_place", fail)
         convert(input=tree, output=output, verify="none")
     assert (output / LEASE).exists()
     convert(input=tree, output=output, verify="none", resume=True)
     assert not (output / LEASE).exists()
-
-
-def fail() -> None:
-    raise EngineError("The storage is gone.")
 
 
 def test_a_failed_conversion_returns_its_lease(capfd: Capture, tmp_path: Path, tree: Path) -> None:

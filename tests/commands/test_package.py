@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 import apache_beam as beam
 import pytest
@@ -162,19 +163,14 @@ def test_a_pipeline_is_built_without_the_interactive_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beam's interactive runner needs packages that we do not install, and older ones than we do."""
-    asked = []
-
-    def is_in_ipython() -> bool:
-        asked.append(True)
-        return True
-
+    is_in_ipython = mock.Mock(return_value=True)
     monkeypatch.setattr(interactive_utils, "is_in_ipython", is_in_ipython)
     photos = make_tree(tmp_path / "in")
     with ThreadPoolExecutor(2) as pool:  # a notebook may convert two folders at once
         runs = [pool.submit(convert, input=photos, output=tmp_path / f"out{number}") for number in range(2)]
         results = [run.result() for run in runs]
     assert results[0].dataset.fingerprint == results[1].dataset.fingerprint
-    assert not asked
+    is_in_ipython.assert_not_called()
     assert interactive_utils.is_in_ipython is is_in_ipython
 
 
@@ -206,10 +202,9 @@ def test_the_errors_are_public() -> None:
     ],
 )
 def test_an_error_is_one_sentence_about_arguments(
-    call: Callable[[], Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Callable[[], Any], message: str, workplace: Path
 ) -> None:
-    (tmp_path / "photos").mkdir()
-    monkeypatch.chdir(tmp_path)
+    (workplace / "photos").mkdir()
     with pytest.raises(shardwright.UsageError) as found:
         call()
     assert message in str(found.value) and "--" not in str(found.value)
@@ -256,10 +251,8 @@ def test_signature_and_help_show_every_setting(name: str) -> None:
     settings = [item for item in CONVERT_SETTINGS.values() if name != "rebuild" or not item.not_for_rebuilds]
     assert "values" not in parameters and {"beam_options", "progress"} < set(parameters)
     for item in settings:
-        assert (parameters[item.name].default, parameters[item.name].kind.name) == (
-            item.default,
-            "KEYWORD_ONLY",
-        )
+        parameter = parameters[item.name]
+        assert (parameter.default, parameter.kind.name) == (item.default, "KEYWORD_ONLY")
         assert f"      {item.name}: {item.sentence.split()[0]}" in call.__doc__
     assert ("scrub" in parameters) is (name == "rebuild")
     assert parameters["fit"].annotation == Literal["stretch", "contain", "cover", "fit", "pad"]

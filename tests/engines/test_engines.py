@@ -16,10 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from helpers.hostile import flip, shard_hashes
-from helpers.repository import EXAMPLES, PHOTOS, ROOT
+from helpers.hostile import flip, shard_hashes, without_times
+from helpers.repository import EXAMPLES, PHOTOS, ROOT, SETTINGS
 from helpers.servers import children, flink_job_server, worker_pool
-from helpers.timeless import without_times
 from helpers.trees import put_files
 
 from shardwright.pipelines import cli
@@ -30,9 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 Run = Callable[..., tuple[int, str]]
 
 ENGINES = ROOT / "build" / "engines"
-SETTINGS = (
-    "--resize=64", "--splits=train=0.6,validation=0.2,test=0.2", "--shards=train=3,validation=1,test=1",
-)  # fmt: skip
+OPTIONS = tuple(f"--{name}={value}" for name, value in SETTINGS.items())
 PROCESSES = ["--runner=DirectRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 RESTARTS = """\
 restart-strategy:
@@ -121,7 +118,7 @@ def test_the_bytes_equal_those_of_the_in_process_runner(
     engine: list[str], sound_dataset: Path, tmp_path: Path, run: Run
 ) -> None:
     output = tmp_path / "out"
-    assert run("convert", "--input", PHOTOS, "--output", output, *SETTINGS, *engine) == (0, "")
+    assert run("convert", "--input", PHOTOS, "--output", output, *OPTIONS, *engine) == (0, "")
     assert len(shard_hashes(output)) == 5
     assert_same(output, sound_dataset)
     flip(output / "train-00001-of-00003.tfrecord")
@@ -227,7 +224,7 @@ def test_rebuilds_equal_those_of_the_in_process_runner(
         made = []
         for output, runner in outputs.items():
             code, complaint = run(
-                "rebuild", "--job", job, "--input", source, "--output", output, *SETTINGS, *options, *runner
+                "rebuild", "--job", job, "--input", source, "--output", output, *OPTIONS, *options, *runner
             )
             latest = json.loads((output / "latest.json").read_text())
             message = re.sub(r"\d{8}T\d{6}Z", "V", complaint).replace(str(output), "OUT")
@@ -269,7 +266,7 @@ def test_flink_starts_its_job_server_and_passes_its_options(
     output = tmp_path / "out"
     command = [
         sys.executable, "-m", "shardwright.pipelines.convert", "--input", PHOTOS, "--output", output,
-        *SETTINGS, "--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={flink_jar}",
+        *OPTIONS, "--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={flink_jar}",
         "--parallelism=2", "--sdk_worker_parallelism=2", "--verbose",
     ]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -354,15 +351,14 @@ def test_a_rebuild_continues_after_its_workers_are_killed(
 
 
 def test_a_hook_gives_the_same_images(
-    engine: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+    engine: list[str], workplace: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
-    (tmp_path / "turning_hooks.py").write_text(
+    (workplace / "turning_hooks.py").write_text(
         "from PIL import ImageOps\n\ndef mirrored(item):\n    return ImageOps.mirror(item.image)\n"
     )
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     settings = ["--input", PHOTOS, "--limit=12", "--resize=32"]
-    for output, options in ((tmp_path / "here", []), (tmp_path / "there", engine)):
+    for output, options in ((workplace / "here", []), (workplace / "there", engine)):
         done = run("convert", *settings, "--output", output, "--map=turning_hooks:mirrored", *options)
         assert done == (0, "")
-    assert_same(tmp_path / "here", tmp_path / "there")
+    assert_same(workplace / "here", workplace / "there")

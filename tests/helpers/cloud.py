@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from gcp_storage_emulator.server import create_server
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage as google_storage
 
+from helpers.servers import free_port
 from shardwright.pipelines import cli
 
 BUCKET = "kit-bucket"
@@ -34,9 +34,7 @@ IN_CONTAINER = ("--sdk_location=container", f"--sdk_container_image={IMAGE}")
 @contextlib.contextmanager
 def storage_emulator() -> Iterator[Any]:
     """Runs a storage server with an empty bucket, for Beam and for this project; yields the bucket."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {"STORAGE_EMULATOR_HOST": f"http://localhost:{port}", "NO_GCE_CHECK": "true"}
     server = create_server("localhost", port, in_memory=True, default_bucket=BUCKET)
     server.start()

@@ -15,8 +15,8 @@ from typing import Any
 
 from PIL import Image
 
+from helpers.light_commands import drawing
 from helpers.repository import PHOTOS
-from helpers.sketched_drawings import drawing
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.layouts import LAYOUTS

@@ -93,18 +93,12 @@ def sentence_of(done: Done, code: int) -> str:
     return done.err.removeprefix("shardwright: ").rstrip("\n")
 
 
-def state_of(root: Path) -> dict[bytes, tuple[int, bytes]]:
+def state_of(root: Path) -> dict[Path, tuple[int, bytes]]:
     """Returns every path below a directory with its mode and its contents' digest."""
     found = {}
-    for folder, names, files in os.walk(os.fsencode(root)):
-        for name in (*names, *files):
-            path = os.path.join(folder, name)
-            mode = os.lstat(path).st_mode
-            digest = b""
-            if os.path.isfile(path) and not os.path.islink(path):
-                with open(path, "rb") as file:
-                    digest = hashlib.sha256(file.read()).digest()
-            found[path] = (mode, digest)
+    for path in root.rglob("*"):
+        data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        found[path] = path.lstat().st_mode, hashlib.sha256(data).digest()
     return found
 
 
@@ -199,11 +193,9 @@ def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it
     os.environ.pop("PYTHONPATH", None)  # only the server needs it
-    from helpers.converting import lighten_commands  # these import our modules
-    from helpers.sketched_drawings import sketch_drawings
+    from helpers.light_commands import lighten_commands  # it imports our modules
 
-    lighten_commands()
-    sketch_drawings()  # as in the process of the tests, with which tests compare the files
+    lighten_commands()  # as in the process of the tests, with which tests compare the files
     if before:
         before()
     code = main(argv)
@@ -297,3 +289,15 @@ class Terminal(io.StringIO):
 def leftovers(root: Path) -> list[str]:
     """Returns the unfinished files below a directory."""
     return [str(path) for path in root.rglob("*.tmp")]
+
+
+def without_times(data: str | bytes) -> dict[str, Any]:
+    """Returns the content of a `findings.json` without its times; other documents are returned as text."""
+    try:
+        document = json.loads(data)
+    except ValueError:
+        return {"text": data}
+    for item in (document, *document.get("checks", ()), *document.get("findings", ())):
+        item.pop("time", None)
+    document.pop("digest", None)  # it covers everything, including the times
+    return dict(document)

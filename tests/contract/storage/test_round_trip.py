@@ -13,8 +13,8 @@ import pytest
 from helpers.depths import findings_of
 from helpers.embedded import read, refs_of
 from helpers.hostile import check_books, document, identity, picture, run, sentence_of
+from helpers.light_commands import drawing
 from helpers.packing import tree_members
-from helpers.sketched_drawings import drawing
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, Retries, always, flaky, for_good
 from PIL import Image
