@@ -40,6 +40,7 @@ def mistakes(tmp_path_factory: pytest.TempPathFactory, dataset: Path) -> Path:
         "names": b"bee\nant", "rebuild.yaml": b"input: in\noutput: new\n",
         "clash.csv": b"path,label,split\nin/ant/000.jpg,a,train\nin/bee/001.png,a,data\n",
         "bee": b"bee", "full/versions": b"x",
+        "runner.yaml": b"input: in\noutput: new\nrunner:\n  runner: DirectRuner\n",
     }  # fmt: skip
     put_files(folder, files)
     shutil.copytree(dataset, folder / "unfinished")
@@ -77,6 +78,10 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("validate --dataset ftp://x/y", "there is no storage for ftp://"),
         ("plan --input in --plan_from ftp://x", "there is no storage for ftp://"),
         ("plan", "--input is missing"),
+        ("plan in --layout images --source labelme", "name the folder with a JSON file for each image"),
+        ("plan in --include ' '", "--include  : it names no image; write a pattern such as"),
+        ("plan in --exclude ' , '", "--exclude  , : it names no image; write a pattern such as"),
+        ("plan in --skip_formats hiec", "there is no image format 'hiec'; did you mean heic"),
         ("validate", "--dataset is missing"),
         ("validate --dataset nope", "nope does not exist"),
         ("validate --dataset in", "has no dataset.json and no TFRecord files; name the --output"),
@@ -88,6 +93,7 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("validate out --expct=gates.yaml", "Unknown option --expct; did you mean --expect?"),
         ("convert in x --overwrite --overwrite=false", "--overwrite has two values, 'true' and"),
         ("rebuild", "Name a job file with --job job.yaml; shardwright init writes one"),
+        ("rebuild runner.yaml", "line 4: runner DirectRuner: Beam has no such runner; did you mean"),
         ("rebuild a.yaml b.yaml", "Name one job file, not 2"),
         ("plan nope --seed=1 --seed=1", "--input nope does not exist"),  # the same value may be given twice
         ("inspect", "--dataset is missing"),
@@ -141,6 +147,8 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("init in o --keep=x", "--keep x: write the number of versions to keep"),
         ("init in o --resume", "Unknown option --resume"),
         ("init in o --regoin=x", "Unknown option --regoin; did you mean --region"),
+        ("completion", "There is no completion for ''; choose one of bash, zsh, fish."),
+        ("completion tcsh", "There is no completion for 'tcsh'; choose one of bash, zsh, fish."),
         ("init in o --file=no/", "--file no/ is a directory; name a file"),
         ("validate out --fail_on DRAK", "--fail_on: there is no finding 'DRAK'; did you mean DARK?"),
         (
@@ -229,6 +237,7 @@ def test_wrong_commands_are_refused(capfd: Capture, here: Path, argv: str, says:
         ("--shards=val=3", "there is no split 'val'; the splits are train."),
         ("--shards=2 --shard_size=1MB", "both choose the number of shards"),
         ("--splits=a=0.5,b=0.5 --shards=c=3", "there is no split 'c'"),
+        ("--layout=detection --split_mode=stratified --splits=a=0.5,b=0.5", "choose --split_mode exact"),
         ("--overwrite --resume", "leave one of them out"),
         ("--runner=DataflowRunner --dry_run=True --dataflow_job_file=x", "leave out one of the two"),
         ("--image_format=raw --color=keep", "choose --color rgb or gray"),
@@ -473,22 +482,13 @@ def test_every_kind_of_file_is_accounted_for(tmp_path: Path) -> None:
 def test_folders_deeper_than_pythons_recursion_limit_are_read() -> None:
     # Outside the folder of the session, because pytest could not remove what a killed worker left there.
     deep = make_tree(Path(tempfile.mkdtemp()))
-    folder = os.open(deep / "ant", os.O_RDONLY)
-    depth = 1200
-    for _ in range(depth):
-        os.mkdir("d", dir_fd=folder)
-        below = os.open("d", os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        folder = below
-    file = os.open("x.png", os.O_WRONLY | os.O_CREAT, dir_fd=folder)
-    os.write(file, picture(99))
-    os.close(file)
-    os.close(folder)
+    folder = "ant/" + "d/" * 1200
+    # Python's own functions for this exceed the recursion limit.
+    subprocess.run(["mkdir", "-p", deep / folder], check=True)
     try:
-        entries = listed(deep, "classification").entries()
-        assert entries["ant/" + "d/" * depth + "x.png"].outcome == "written"
+        (deep / folder / "x.png").write_bytes(picture(99))
+        assert listed(deep, "classification").entries()[f"{folder}x.png"].outcome == "written"
     finally:
-        # Shutil.rmtree would exceed the recursion limit.
         subprocess.run(["rm", "-rf", deep], check=True)
 
 
@@ -530,15 +530,14 @@ def test_odd_names_of_images_and_in_the_paths_of_input_and_output_are_preserved(
 
 
 def test_names_like_options_short_names_of_runners_and_a_single_class_are_accepted(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capfd: Capture, workplace: Path
 ) -> None:
-    make_tree(tmp_path / "in", classes=["ant"])
-    monkeypatch.chdir(tmp_path)
+    make_tree(workplace / "in", classes=["ant"])
     done = run(capfd, "convert", "--input=in", "--output=-o", "--runner=direct", "--verify=none")
     assert done.code == 0 and not done.err
     assert "warning: There is only one class, 'ant'" in done.out
     assert done.out.endswith("next: shardwright inspect ./-o\n")
-    check_books(tmp_path / "-o")
+    check_books(workplace / "-o")
 
 
 def test_a_terminal_that_cannot_show_a_name_does_not_end_the_command(

@@ -252,20 +252,12 @@ def test_if_nothing_is_left_the_lines_that_match_nothing_are_named(tmp_path: Pat
     make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
     values = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
     (tmp_path / "some.txt").write_text(f"{tmp_path}/in/ant/000.jpg\nAnt/000.jpg\n")
-    with pytest.raises(
-        UsageError, match=r"no image is left \(6 not_included\)\. .*2 of 2 lines match no image"
-    ):
+    message = r"no image is left \(6 not_included\)\. .*2 of 2 lines match no image"
+    with pytest.raises(UsageError, match=message):
         convert(include=f"@{tmp_path / 'some.txt'}", **values)
     (tmp_path / "keep.txt").write_text("cats\n")
     with pytest.raises(UsageError, match=r"\(6 label_not_kept\)\. No image has the class 'cats'.*mean cat\?"):
         convert(keep_labels=str(tmp_path / "keep.txt"), **values)
-
-
-@pytest.mark.parametrize("option", ["include", "exclude"])
-@pytest.mark.parametrize("value", [" ", ",", " , "])
-def test_a_list_without_patterns_is_refused(option: str, value: str) -> None:
-    with pytest.raises(UsageError, match=f"--{option} {value}: it names no image; write a pattern such as"):
-        ConvertSettings(input=("in",), **{option: value}).check()
 
 
 def test_include_takes_only_what_it_names(tmp_path: Path) -> None:
@@ -326,8 +318,6 @@ def test_formats_are_named_as_users_name_them() -> None:
         "jpeg2000",
         "camera_raw",
     }
-    with pytest.raises(UsageError, match="there is no image format 'hiec'; did you mean heic"):
-        ConvertSettings(input=("in",), skip_formats="hiec").check()
 
 
 def test_another_decoder_of_heif_changes_no_recipe() -> None:
@@ -423,13 +413,11 @@ def test_images_that_will_be_left_out_have_no_fingerprint(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("channels", [0, 3])
 def test_reduced_decoding_gives_nearly_the_same_fingerprint(tmp_path: Path, channels: int) -> None:
-    path = tmp_path / "large.jpg"
-    save(path, photo("birds/penguin.jpg").resize((1600, 1160)))
-    save(tmp_path / "large.png", Image.open(path))
+    jpeg, png = tmp_path / "large.jpg", tmp_path / "large.png"
+    save(jpeg, photo("birds/penguin.jpg").resize((1600, 1160)))
+    save(png, Image.open(jpeg))
     settings = ConvertSettings(input=("in",), channels=channels)
-    reduced, whole = (
-        hash_picture((tmp_path / name).read_bytes(), name, settings) for name in ("large.jpg", "large.png")
-    )
+    reduced, whole = (hash_picture(path.read_bytes(), path.name, settings) for path in (jpeg, png))
     assert reduced.pixels == whole.pixels == 1600 * 1160
     [(first, second, _)] = alike([reduced.hash, whole.hash], [reduced.patch, whole.patch], 0)
     assert (first, second) == (0, 1)
@@ -477,9 +465,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split in ("train", "test"):
         for number in range(8):
             path = root / split / ("cat", "dog")[number % 2] / f"{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            pixels = np.random.default_rng(number + 100 * len(split)).integers(0, 255, (9, 9, 3), np.uint8)
-            Image.fromarray(pixels).save(path)
+            save(path, noise((9, 9), number + 100 * len(split)))
     shutil.copy(root / "train/dog/1.png", root / "train/cat/x.png")
     shutil.copy(root / "train/dog/3.png", root / "test/dog/y.png")
     return root

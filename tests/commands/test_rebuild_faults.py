@@ -340,11 +340,8 @@ def test_the_next_run_continues_after_a_death_before_the_pointer_and_at_it(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if unseen.version in line]
     assert "passed, not published" in line
 
-    def die(*_: Any) -> None:
-        raise EngineError("the worker died")
-
     with monkeypatch.context() as patch:
-        patch.setattr(finish, "mark_published", die)
+        patch.setattr(finish, "mark_published", mock.Mock(side_effect=EngineError("the worker died")))
         with pytest.raises(EngineError, match="the worker died"):
             _rebuild(folder)
     *_, made = list_versions(str(folder / "out"))
@@ -506,19 +503,8 @@ def test_failed_runs_do_not_pile_up(folder: Path) -> None:
     assert len(_states(folder)) <= 1 + MAX_ABANDONED + 1
 
 
-def test_the_line_of_a_wrong_option_for_beam_is_named(folder: Path) -> None:
-    job = folder / "job.yaml"
-    job.write_text(f"input: {folder}/in\noutput: {folder}/out\nrunner:\n  runner: DirectRuner\n")
-    with pytest.raises(
-        UsageError, match=f"^--job {job}, line 4: runner DirectRuner: Beam has no such runner"
-    ):
-        rebuild(job)
-
-
 def test_the_name_of_the_interrupted_step_is_not_in_the_message(capsys: pytest.CaptureFixture[str]) -> None:
-    def command() -> int:
-        raise KeyboardInterrupt("it was told to end (SIGTERM); run again. [while running 'Write/Shard']")
-
-    assert exit_code_of(command) == 130
+    told = KeyboardInterrupt("it was told to end (SIGTERM); run again. [while running 'Write/Shard']")
+    assert exit_code_of(mock.Mock(side_effect=told)) == 130
     message = "shardwright: interrupted; it was told to end (SIGTERM); run again.\n"
     assert capsys.readouterr().err == message
