@@ -69,7 +69,8 @@ test: $(STAMP) ## the test suite without its long tests
 		-n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 package-test: $(STAMP) uv ## build the wheels and the source distribution, install each in an empty environment, use it there
-	$(BIN)/python -m pytest -rs tests/commands/test_installed.py tests/commands/test_reader.py tests/engines/deploy/test_files.py \
+	$(BIN)/python -m pytest -rs tests/commands/test_installed.py tests/commands/test_house.py::test_reading_without_beam \
+		tests/engines/deploy/test_files.py \
 		tests/engines/deploy/test_jobs.py::test_the_templates_file_runs_with_only_the_package_installed
 
 # The oldest Beam has versions of its own in constraints-oldest-beam.txt; any other gets the newest that it allows.

@@ -1,4 +1,4 @@
-"""The rules of the repository: namespace, imports, and benchmarks that run."""
+"""The rules of the repository: namespace, imports, what the reader needs, and benchmarks that run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from helpers.described import described
 from helpers.hostile import make_tree
+from helpers.repository import PHOTOS, ROOT
 
 from shardwright.pipelines.cli import COMMANDS
+from shardwright.pipelines.convert import convert
 
 #: Runs commands in one process: first those that need no Beam, because the process would keep it.
 _PROGRAM = """
@@ -91,3 +93,22 @@ def test_the_pages_are_what_the_benchmarks_generate() -> None:
     page = (_HERE.parent / "docs" / "scale.md").read_text().splitlines()
     missing = [line for line in _run("job_model.py", "1e9").splitlines() if line not in page]
     assert not missing, "run python benchmarks/job_model.py 1e9 and correct docs/scale.md"
+
+
+READ = ROOT / "tests" / "helpers" / "without_beam.py"
+
+
+def test_reading_without_beam(tmp_path: Path) -> None:
+    """Records, batches, `inspect` and the sheet of pictures; other commands say what they need."""
+    datasets = [tmp_path / name for name in ("jpeg", "png", "webp")]
+    datasets[0].symlink_to(described("photos"))
+    datasets[1].symlink_to(described("hostile"))
+    convert(input=PHOTOS, output=datasets[2], resize=32, image_format="webp", limit=8, verify="none")
+    command = [sys.executable, READ, "read", *datasets]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for output in datasets:
+        assert output.with_suffix(".png").stat().st_size > 1000
+    assert "shardwright convert needs " in done.stderr
+    for need in ("gs:// needs google-cloud-storage", "s3:// needs obstore", "needs Apache Beam"):
+        assert need in done.stderr

@@ -22,7 +22,6 @@ from apache_beam.runners.portability import local_job_service
 from apache_beam.runners.worker import sdk_worker
 from helpers.hostile import make_tree
 
-import shardwright
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.rebuild.task import show_stages
 from shardwright.pipelines import cli, progress
@@ -164,17 +163,6 @@ def test_a_worker_process_that_dies_is_one_sentence_and_exit_code_3(capfd: Captu
     err = capfd.readouterr().err
     assert err.startswith("shardwright: A worker process ended unexpectedly, often because"), err
     assert err.count("\n") == 1
-
-
-def test_a_worker_process_writes_the_same_bytes_and_a_call_leaves_beam_unchanged(tmp_path: Path) -> None:
-    before = threading.excepthook, vars(sdk_worker).get("print")
-    tree = make_tree(tmp_path / "in")
-    here, there = (
-        shardwright.convert(input=tree, output=tmp_path / name, verify="none", beam_options=options)
-        for name, options in (("here", []), ("there", _PROCESSES))
-    )
-    assert here.dataset.fingerprint == there.dataset.fingerprint
-    assert (threading.excepthook, vars(sdk_worker).get("print")) == before
 
 
 def test_tracebacks_of_beams_workers_are_hidden_and_all_others_shown(

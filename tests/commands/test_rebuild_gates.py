@@ -14,7 +14,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from helpers.depths import findings_of
-from helpers.timeless import without_times
+from helpers.hostile import without_times
 from PIL import Image
 
 from shardwright.core.dataset_files import read_dataset
@@ -201,9 +201,8 @@ def test_a_lost_pointer_does_not_switch_gates_off_and_refused_records_are_not_co
     (first,) = list_versions(output)
     (folder / "out" / "latest.json").unlink()
     _fewer(folder)
-    message = (
-        f"although version {first.version} was published; .* shardwright rollback {output} {first.version}"
-    )
+    name = first.version
+    message = f"although version {name} was published; .* shardwright rollback {output} {name}"
     with pytest.raises(UsageError, match=message):
         rebuild(job)
     assert list_versions(output) == [first]
@@ -403,12 +402,7 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
 def test_a_damaged_ledger_refuses_even_the_first_version(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shardwright.transforms import validate as transforms
-
-    def damaged(data: bytes, split: str, file: str) -> Any:
-        raise EOFError("it ends early")
-
-    monkeypatch.setattr(transforms, "rows_of_ledger", damaged)
+    monkeypatch.setattr(validating, "rows_of_ledger", mock.Mock(side_effect=EOFError("it ends early")))
     with pytest.raises(DataRefused, match="was refused and readers get none yet: 5 LEDGER_MISMATCH"):
         place.rebuild("fast")
     assert not (place.folder / "out" / "latest.json").exists()

@@ -1,4 +1,4 @@
-"""`versions`, `rollback` and `publish`: which version readers get, who decided it, and its digests."""
+"""Versions: every command reads them, none but a rebuild writes; `versions`, `rollback` and `publish`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
-from helpers.depths import findings_of
+from helpers.depths import compared, findings_of
 from helpers.from_nothing import begin, write_bmps
-from helpers.hostile import picture, run, sentence_of
+from helpers.hostile import make_tree, picture, run, sentence_of
+from helpers.listing import listed
 from helpers.versioned import (
     DAY,
     FIRST,
@@ -34,8 +37,13 @@ from shardwright.core import versions as pointers
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.validation.directory import check_version_files
 from shardwright.core.versions import list_versions, read_version_record, remove_version, surplus
+from shardwright.pipelines import prepare
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.diff import diff
 from shardwright.pipelines.publish_version import publish, this_account
+from shardwright.pipelines.report import report
 from shardwright.pipelines.rollback import rollback
+from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.versions import print_versions, versions
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.settings import RebuildSettings
@@ -72,9 +80,8 @@ def refused(out: Path, sound_dataset: Path) -> Path:
 
 def test_versions_are_listed(capfd: Capture, out: Path, sound_dataset: Path) -> None:
     drift = refusal("drift", "max_count_drop")
-    add_version(
-        out, sound_dataset, V4, "refused", previous=V3, changes={"added": 12, "removed": 3}, refusals=[drift]
-    )
+    changes = {"added": 12, "removed": 3}
+    add_version(out, sound_dataset, V4, "refused", previous=V3, changes=changes, refusals=[drift])
     (out / "versions" / "20261125T020000Z").mkdir()
     (out / "versions" / "notes").mkdir()
     (out / "versions" / "20261126T020000Z").write_text("a file")
@@ -241,36 +248,31 @@ def test_rollback_refuses_versions_that_cannot_be_latest(
     assert rollback(out, V2).version == V2
 
 
-class Killed(BaseException):
-    """The process ends here."""
+#: The process ends here.
+killed = mock.Mock(side_effect=KeyboardInterrupt)
 
 
-def killed(*_: object) -> bool:
-    raise Killed
-
-
-@pytest.mark.parametrize("arguments", [(), (V2,)])
+@pytest.mark.parametrize(
+    ("function", "way", "states"),
+    [
+        ("core.storage.write_if_match", [()], ["published", "published", "withdrawn"]),
+        ("core.storage.write_if_match", [(V2,)], ["published", "published", "withdrawn"]),
+        ("pipelines.rollback.write_version_record", [(), (V3,)], ["published"] * 3),  # there and back
+    ],
+)
 def test_a_killed_rollback_can_be_repeated(
-    out: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    out: Path, monkeypatch: pytest.MonkeyPatch, function: str, way: list[tuple[str, ...]], states: list[str]
 ) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(pointers.storage, "write_if_match", killed)
-        with pytest.raises(Killed):
-            rollback(out, *arguments)
+    *before, arguments = way
+    for given in before:
+        rollback(out, *given)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(f"shardwright.{function}", killed)
+        rollback(out, *arguments)
     assert latest_of(out)["version"] == V3 and state_of(out, V3) == "withdrawn"
-    assert rollback(out, *arguments).version == V2
-    assert [state_of(out, version) for version in (V1, V2, V3)] == ["published", "published", "withdrawn"]
-
-
-def test_a_killed_return_can_be_repeated(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rollback(out)
-    with monkeypatch.context() as patch:
-        patch.setattr("shardwright.pipelines.rollback.write_version_record", killed)
-        with pytest.raises(Killed):
-            rollback(out, V3)
-    assert latest_of(out)["version"] == V3 and state_of(out, V3) == "withdrawn"
-    rollback(out, V3)
-    assert [state_of(out, version) for version in (V1, V2, V3)] == ["published"] * 3
+    rollback(out, *arguments)
+    assert latest_of(out)["version"] == (V3 if before else V2)
+    assert [state_of(out, version) for version in (V1, V2, V3)] == states
 
 
 def racing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
@@ -417,7 +419,7 @@ def test_a_latest_version_whose_rebuild_died_after_the_switch_stays_published(
 def test_a_killed_publish_can_be_repeated(refused: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("shardwright.pipelines.publish_version.write_version_record", killed)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             publish(f"{refused}@{V4}", accept="all")
     assert publish(f"{refused}@{V4}", accept="all").version == V4
     assert state_of(refused, V4) == "published" and latest_of(refused)["previous"] == V3
@@ -540,6 +542,116 @@ def test_versions_says_if_the_pointer_states_another_fingerprint(version: Path) 
         assert not {"digest", "files", "format_version"} & row.keys()
     pointer = json.loads((output / "latest.json").read_text())
     (output / "latest.json").write_text(json.dumps({**pointer, "fingerprint": "0" * 64}))
-    assert versions(output).problem.startswith(
-        f"latest.json and version {version.name} have different fingerprints"
-    )
+    message = f"latest.json and version {version.name} have different fingerprints"
+    assert versions(output).problem.startswith(message)
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Datasets of 6 and 8 pictures, with their sources."""
+    root = tmp_path_factory.mktemp("datasets")
+    for images in (6, 8):
+        tree = make_tree(root / f"in{images}", images)
+        convert(input=str(tree), output=str(root / str(images)), shards=images // 2, verify="none")
+    return [root / "6", root / "8"]
+
+
+@pytest.fixture
+def two(tmp_path: Path, datasets: list[Path]) -> Path:
+    """Versions of 6 and 8 pictures; the second one is the latest."""
+    for version, dataset in zip((V1, V2), datasets):
+        add_version(tmp_path / "out", dataset, version)
+    point_to(tmp_path / "out", V2, V1)
+    return tmp_path / "out"
+
+
+def test_validate_and_report_read_versions(capfd: Capture, two: Path) -> None:
+    assert run(capfd, "validate", f"{two}@{V1}", "--previous", f"{two}@{V2}").code == 0
+    found = json.loads((two / "versions" / V1 / "findings.json").read_text())
+    assert found["dataset"] == f"{two}@{V1}"
+    assert not (two / "findings.json").exists()
+    made = report(two, previous=f"{two}@{V1}")
+    assert made.path == f"{two}/versions/{V2}/report.html"
+    page = Path(made.path).read_text()
+    assert f"{two}@{V1}" in page and "Compared with the previous version" in page
+
+
+def test_diff_reads_versions(capfd: Capture, two: Path) -> None:
+    found = diff(f"{two}@{V1}", two)
+    assert found.drift.changes.as_json()["added"] == 2
+    assert found.as_json()["datasets"] == {"old": f"{two}@{V1}", "new": f"{two}@{V2}"}
+    assert diff(two, f"{two}@{V2}").drift.changes.unchanged == 8
+    assert "has no version" in sentence_of(run(capfd, "diff", f"{two}@{V3}", two), 2)
+
+
+def test_plan_from_accepts_versions(two: Path) -> None:
+    for name, shards in ((two, 4), (f"{two}@{V1}", 3)):
+        assert prepare.read_plan(str(name)).shards == {"train": shards}
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("source", ["auto", "tfrecord"])
+def test_a_version_can_be_a_source_and_compared_with_a_dataset(
+    two: Path, tmp_path: Path, source: str
+) -> None:
+    old = f"old={two}@{V1}"
+    made = convert(input=old, output=str(tmp_path / "made"), source=source, verify="none")
+    assert made.dataset.all_records == 6
+    assert json.loads((tmp_path / "made" / "run.json").read_text())["input"] == [old]
+    assert not compared(tmp_path / "made", old)
+    assert len(listed(two, "classification").refs) == 8
+
+
+def test_salvage_reads_versions(two: Path, tmp_path: Path) -> None:
+    saved = salvage(f"{two}@{V1}", tmp_path / "saved")
+    assert saved.dataset is not None and saved.dataset.all_records == 6
+
+
+def test_the_version_is_chosen_once(capfd: Capture, two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pointer is switched while the command works, and before it reads the statistics."""
+    run_pipeline = prepare.run_pipeline
+    for version in (V1, V2):
+        (two / "versions" / version / "findings.json").unlink(missing_ok=True)
+
+    def moved_meanwhile(*arguments: Any) -> Any:
+        point_to(two, V1)
+        return run_pipeline(*arguments)
+
+    monkeypatch.setattr(prepare, "run_pipeline", moved_meanwhile)
+    done = run(capfd, "validate", two, "--quality")
+    assert done.code == 0
+    assert f"{V2}/report.html" in done.out and f"{V1}/report.html" not in done.out
+    assert [line.split()[1] for line in done.out.splitlines() if line.split()[:1] == ["train"]] == ["8"]
+    assert json.loads((two / "versions" / V2 / "findings.json").read_text())["dataset"] == f"{two}@{V2}"
+    assert not (two / "versions" / V1 / "findings.json").exists()
+
+
+def test_no_command_overwrites_versions(
+    capfd: Capture, two: Path, tmp_path: Path, datasets: list[Path]
+) -> None:
+    tree = datasets[0].parent / "in6"
+    before = sorted(path.relative_to(two) for path in two.rglob("*"))
+    for command in ("convert", "convert --overwrite", "convert --resume", "rebuild"):
+        argv = (*command.split(), "--input", tree, "--output")
+        if command != "rebuild":
+            assert "holds versions" in sentence_of(run(capfd, *argv, two), 2)
+        for version in (f"{two}@{V1}", f"{two}@{V4}", f"{two}/versions/{V1}", f"{two}/versions/{V1}/"):
+            sentence = sentence_of(run(capfd, *argv, version), 2)
+            assert "only rebuilds write" in sentence and sentence.endswith(f"rebuild --output {two}.")
+    message = f"is the folder of the versions; name the directory above it, {two}."
+    assert sentence_of(run(capfd, *argv, f"{two}/versions"), 2).endswith(message)
+    (two / "latest.json").unlink()
+    done = run(capfd, "convert", "--input", tree, "--output", two, "--overwrite")
+    assert "holds versions" in sentence_of(done, 2)
+    point_to(two, V2)
+    assert sorted(path.relative_to(two) for path in two.rglob("*")) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+    assert "is not empty" in sentence_of(run(capfd, "salvage", datasets[0], "--output", two), 2)
+
+
+def test_a_pointer_to_a_missing_version_is_reported(capfd: Capture, two: Path) -> None:
+    shutil.rmtree(two / "versions" / V2)
+    commands = [(name, two) for name in ("inspect", "validate", "report")]
+    for argv in (*commands, ("diff", two, two), ("salvage", two, "--output", "x")):
+        assert f"rollback {two} V" in sentence_of(run(capfd, *argv), 2)
+    assert latest_of(two)["version"] == V2

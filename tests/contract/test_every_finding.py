@@ -36,7 +36,7 @@ from shardwright.schemas.example import FeatureType
 #: Codes with tests in the modules of the pipelines that report them: code -> test modules.
 #: A module must contain the code.
 ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
-    **dict.fromkeys(OF_SOURCE, ("commands/test_against.py",)),
+    **dict.fromkeys(OF_SOURCE, ("commands/test_validate.py",)),
     FindingCode.SHARD_REPAIRED: ("commands/test_tidying.py",),
     FindingCode.EXPECTATION: ("commands/test_gates.py",),
     FindingCode.PRIVATE_METADATA: ("commands/test_gates.py",),

@@ -24,6 +24,7 @@ from helpers.resealing import frame, read_shard
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.findings import Finding
 
 MANY = "many"
 DAMAGES = 12
@@ -84,6 +85,11 @@ def name_of(mutation: Mutation) -> str:
     return f"{mutation.group}: {mutation.name}"
 
 
+def _row_of(finding: Finding) -> Row:
+    place = [finding.code.value, finding.shard, finding.record, finding.offset, finding.key]
+    return [*place, *(finding.other or ())]
+
+
 class GoldenFindings:
     """The datasets that are changed, and the findings in changed copies of them.
 
@@ -117,14 +123,7 @@ class GoldenFindings:
         before: list[Row] | str | None = None
         for depth in DEPTHS:
             findings = findings_at(copy, depth, how, self._placed[mutation.dataset])
-            rows = (
-                findings
-                if isinstance(findings, str)
-                else sorted(
-                    ([f.code.value, f.shard, f.record, f.offset, f.key, *(f.other or ())] for f in findings),
-                    key=repr,
-                )
-            )
+            rows = findings if isinstance(findings, str) else sorted(map(_row_of, findings), key=repr)
             if rows != before:
                 found[depth] = before = rows
         return found

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.hostile import identity, picture, run, sentence_of
+from helpers.hostile import identity, picture, run, sentence_of, without_times
 from helpers.storage.buckets import Bucket, Place
 from helpers.storage.proxy import Fault, Proxy, Request, Retries, always, before_reading, flaky, for_good
-from helpers.timeless import without_times
 from helpers.versioned import (
     V1,
     V2,
