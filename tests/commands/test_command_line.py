@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
@@ -33,7 +34,7 @@ from shardwright.pipelines import cli, log, options
 from shardwright.pipelines.command import BeamOptions, Command, CommandResult
 from shardwright.pipelines.log import forgiving_streams, print_result
 from shardwright.pipelines.prepare import launch_facts
-from shardwright.pipelines.run import as_shardwright_error
+from shardwright.pipelines.run import as_shardwright_error, exit_code_of
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas import __version__
 from shardwright.schemas.configuration.settings import settings_from
@@ -64,15 +65,6 @@ def make(run: Callable[[argparse.Namespace], CommandResult] | None = None, **set
         execute=run or execute,
     )
     return Command("paint", module, **settings)
-
-
-def failing(error: BaseException) -> Command:
-    """Returns a command that raises."""
-
-    def run(given: argparse.Namespace) -> CommandResult:
-        raise error
-
-    return make(run=run)
 
 
 def test_a_command_returns_its_exit_code(capsys: Capture) -> None:
@@ -134,16 +126,11 @@ def test_a_command_without_a_job_takes_beams_options_in_both_spellings(
     capsys: Capture, beam: BeamOptions
 ) -> None:
     """Scripts give the same options to all commands."""
-    places: list[str] = []
-
-    def run(given: argparse.Namespace) -> CommandResult:
-        places.append(given.place)
-        return DONE
-
+    run = mock.Mock(return_value=DONE)
     note = "shardwright: note: {} has no effect, because paint runs no job.\n"
     for argv in (["--runner", "DirectRunner", "out"], ["out", "--runner=DirectRunner"]):
         assert make(beam=beam, run=run).main([*argv, "--project", "p", "--streaming"]) == 0
-        assert places.pop() == "out"
+        assert run.call_args.args[0].place == "out"
         taken = capsys.readouterr()
         assert taken.err == "".join(map(note.format, ("--runner", "--project", "--streaming")))
 
@@ -166,9 +153,7 @@ def test_only_verbose_shows_a_traceback_and_beams_log(capsys: Capture, error: Ex
 
 @pytest.mark.parametrize(("resumable", "advice"), [(True, "run again with --resume."), (False, "run again.")])
 def test_only_commands_that_resume_advise_it(capsys: Capture, resumable: bool, advice: str) -> None:
-    def run(given: argparse.Namespace) -> CommandResult:
-        raise EngineError("The disk is full; run again with --resume.")
-
+    run = mock.Mock(side_effect=EngineError("The disk is full; run again with --resume."))
     assert make(run=run, resumable=resumable).main([]) == 3
     assert capsys.readouterr().err == f"shardwright: The disk is full; {advice}\n"
 
@@ -198,7 +183,7 @@ def test_json_is_the_only_thing_on_stdout(capsys: Capture) -> None:
     [(UsageError("No."), 2), (EngineError("No."), 3), (NotRun("No."), 0), (KeyboardInterrupt(), 130)],
 )
 def test_a_failure_is_an_object_too(capsys: Capture, error: BaseException, code: int) -> None:
-    assert failing(error).main(["--json"]) == code
+    assert make(run=mock.Mock(side_effect=error)).main(["--json"]) == code
     taken = capsys.readouterr()
     value = json.loads(taken.out)
     message = "interrupted; run again." if code == 130 else "No."
@@ -304,7 +289,8 @@ def test_a_log_of_json_lines(capsys: Capture) -> None:
 
 def test_a_traceback_is_a_field_of_a_json_line_and_python_logs_as_before_afterwards(capsys: Capture) -> None:
     before = logging.getLogger().handlers[:]
-    assert failing(EngineError("No.")).main(["--log_format=json", "--verbose"]) == 3
+    run = mock.Mock(side_effect=EngineError("No."))
+    assert make(run=run).main(["--log_format=json", "--verbose"]) == 3
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert lines[0]["traceback"].startswith("Traceback") and lines[0]["message"].endswith("EngineError: No.")
     assert lines[-1]["error"] == "No."
@@ -430,12 +416,7 @@ def test_a_reader_that_stops_early_changes_no_exit_code(monkeypatch: pytest.Monk
 
 
 def test_a_broken_pipe_elsewhere_is_still_a_failure(capsys: Capture) -> None:
-    from shardwright.pipelines.run import exit_code_of
-
-    def command() -> int:
-        raise BrokenPipeError(32, "Broken pipe")
-
-    assert exit_code_of(command) == 3
+    assert exit_code_of(mock.Mock(side_effect=BrokenPipeError(32, "Broken pipe"))) == 3
     assert "Broken pipe" in capsys.readouterr().err
 
 
@@ -681,11 +662,7 @@ def test_a_command_that_cannot_be_imported_is_reported(
         (ImportError("no module of that name"), 3, "(ImportError: no module of that name); install"),
         (ModuleNotFoundError("no", name="apache_beam"), 2, "shardwright plan needs Apache Beam; install it"),
     ):
-
-        def fail(name: str, error: Exception = error) -> None:
-            raise error
-
-        monkeypatch.setattr(cli, "import_module", fail)
+        monkeypatch.setattr(cli, "import_module", mock.Mock(side_effect=error))
         assert cli.main(["plan"]) == code
         assert message in capsys.readouterr().err
 

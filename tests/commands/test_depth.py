@@ -43,11 +43,8 @@ RANDOM = np.random.default_rng(3)
 DEEP = RANDOM.integers(0, 65536, (9, 14, 3), np.uint16)
 FLOATS = RANDOM.normal(size=(9, 14)).astype(np.float32)
 STATED = inline_layout(parse_layout_file("extends: tfds\nfeatures: {t: {fill: dtype}}", "stated.yaml"))
-TENSOR = inline_layout(
-    parse_layout_file(
-        "pixels: true\nfeatures: {x: {fill: encoded, tensor: true}, y: {fill: label}}", "t.yaml"
-    )
-)
+_OF_TENSORS = "pixels: true\nfeatures: {x: {fill: encoded, tensor: true}, y: {fill: label}}"
+TENSOR = inline_layout(parse_layout_file(_OF_TENSORS, "t.yaml"))
 BANDS = RANDOM.integers(0, 65536, (9, 14, 6), np.uint16)
 
 
@@ -517,12 +514,7 @@ def moments(files: dict[str, np.ndarray]) -> dict[str, Any]:
     channels = next(iter(files.values())).shape[-1]
     every = np.concatenate([pixels.reshape(-1, channels) for pixels in files.values()]).astype(float)
     kept = [every[np.isfinite(every[:, i]), i] for i in range(channels)]
-    return {
-        "mean": [values.mean() for values in kept],
-        "std": [values.std() for values in kept],
-        "min": [values.min() for values in kept],
-        "max": [values.max() for values in kept],
-    }
+    return {name: [getattr(values, name)() for values in kept] for name in ("mean", "std", "min", "max")}
 
 
 def test_samples_are_measured_in_their_own_units(mixed: Path, tmp_path: Path) -> None:

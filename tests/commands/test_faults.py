@@ -12,14 +12,17 @@ import signal
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import psutil
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.annotation_sets.yolo import put_set
 from helpers.hostile import (
     COMMAND,
@@ -59,6 +62,7 @@ from shardwright.pipelines.run import as_shardwright_error, exit_code_of
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import LEASE_JSON
+from shardwright.transforms.runner_features import WorkerOptions
 
 Capture = pytest.CaptureFixture[str]
 Convert = Callable[..., Done]
@@ -241,10 +245,7 @@ def test_a_source_that_disappears_is_unreadable(small: Path) -> None:
 def test_a_lack_of_memory_stops_the_job(
     monkeypatch: pytest.MonkeyPatch, convert_small: Convert, where: str
 ) -> None:
-    def exhausted(*_: Any, **__: Any) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr(f"{shard_convert.__name__}.{where}", exhausted)
+    monkeypatch.setattr(f"{shard_convert.__name__}.{where}", mock.Mock(side_effect=MemoryError))
     monkeypatch.setattr(shard_convert, "WORKING_BYTES", 1 << 62)
     sentence = sentence_of(convert_small(), 3)
     assert sentence.startswith("The machine ran out of memory") and "run again with --resume" in sentence
@@ -304,10 +305,7 @@ def at_every_image(monkeypatch: pytest.MonkeyPatch, tree: Path, act: Callable[[s
 def test_faults_of_the_storage_are_not_faults_of_an_image(
     monkeypatch: pytest.MonkeyPatch, small: Path, number: int, says: str
 ) -> None:
-    def failing(path: str) -> None:
-        raise OSError(number, os.strerror(number), path)
-
-    at_every_image(monkeypatch, small, failing)
+    at_every_image(monkeypatch, small, mock.Mock(side_effect=OSError(number, os.strerror(number))))
     with pytest.raises(EngineError, match=f"^Cannot read {small}/.*{says}"):
         listed(small, "classification").entries()
 
@@ -405,9 +403,7 @@ def test_outside_the_main_thread_signal_handlers_are_not_changed() -> None:
         with graceful_shutdown() as ending:
             assert not ending.received
 
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
+    ThreadPoolExecutor(1).submit(enter).result()
 
 
 def test_processes_of_the_command_end_with_it_and_others_go_on() -> None:
@@ -439,19 +435,6 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.P
         process.kill()
 
 
-def _workers_of(job: subprocess.Popen[str]) -> list[int]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            line, status = (folder / "cmdline").read_bytes(), (folder / "stat").read_text()
-        except OSError:
-            continue
-        group = int(status.rpartition(")")[2].split()[2])
-        if group == job.pid and b"sdk_worker_main" in line and not line.startswith(b"/bin/sh"):
-            found.append(int(folder.name))
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "number"),
@@ -461,14 +444,15 @@ def _workers_of(job: subprocess.Popen[str]) -> list[int]:
 def test_a_command_ends_with_its_worker_processes(
     job: subprocess.Popen[str], number: signal.Signals, tmp_path: Path
 ) -> None:
-    assert len(_workers_of(job)) == 2
+    children = psutil.Process(job.pid).children(recursive=True)
+    assert sum("apache_beam.runners.worker.sdk_worker_main" in child.cmdline() for child in children) == 2
     job.send_signal(number)
     assert job.wait(60) == 130
     err = job.stderr.read() if job.stderr else ""
     reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
     assert f"shardwright: interrupted; {reason}run again" in err and "Traceback" not in err
     assert err.endswith("run again with --resume to go on.\n" if "convert" in job.args else "run again.\n")
-    assert not _workers_of(job) and not (tmp_path / "out" / LEASE_JSON).exists()
+    assert not psutil.wait_procs(children, timeout=30)[1] and not (tmp_path / "out" / LEASE_JSON).exists()
 
 
 def _watchdog(tasks: Callable[[], list[Task]]) -> tuple[Watchdog, list[str], list[str]]:
@@ -605,8 +589,6 @@ def test_a_stuck_command_names_the_file_in_its_object_and_ends_its_log(tmp_path:
 
 @pytest.mark.parametrize("name", ["", "FnApiRunner", "direct", "DIRECTRUNNER", "a.module.of.DirectRunner"])
 def test_a_runner_of_this_process_has_many_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from apache_beam.options.pipeline_options import PipelineOptions
-
     monkeypatch.setattr(engine, "usable_cpus", lambda: 3)
     options = PipelineOptions(["--pool=processes", *([f"--runner={name}"] if name else [])])
     assert engine.workers_of(options).processes == 3 and dies_with_launcher(options)
@@ -625,10 +607,6 @@ def test_workers_of_a_cluster_learn_of_stuck_after() -> None:
 
 def test_workers_of_a_cluster_have_the_options_that_beam_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """They do not import the launcher's modules, so Beam does not know these options there."""
-    from apache_beam.options.pipeline_options import PipelineOptions
-
-    from shardwright.transforms.runner_features import WorkerOptions
-
     monkeypatch.setattr(WorkerOptions, "_add_argparse_args", PipelineOptions._add_argparse_args)
     given = {"pool": "processes", "gcs_user_project": "payer", "sdk_worker_parallelism": "0"}
     options = PipelineOptions([f"--{name}={value}" for name, value in given.items()])

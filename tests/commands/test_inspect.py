@@ -236,11 +236,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "files.yaml").write_text(_OWN_FILES)
     for layout in (*_RAW, "files"):
         name = f"{root / layout}.yaml" if layout in ("own", "files") else layout
-        more = (
-            {"image_format": "png"} if layout == "files" else {"compression": _COMPRESSED.get(layout, "none")}
-        )
-        more["resize"] = "20x12"
-        convert(input=str(root / "in"), output=str(root / layout), layout=name, verify="none", **more)
+        more = {"compression": _COMPRESSED.get(layout, "none"), "resize": "20x12", "verify": "none"}
+        more |= {"image_format": "png"} if layout == "files" else {}
+        convert(input=str(root / "in"), output=str(root / layout), layout=name, **more)
     return root
 
 

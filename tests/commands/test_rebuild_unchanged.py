@@ -24,6 +24,7 @@ from helpers.hostile import flip, picture
 from shardwright.core.rebuild import compare, finish, task, unchanged
 from shardwright.core.versions import read_pointer
 from shardwright.pipelines import rebuild as pipeline
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.run import run_pipeline
@@ -40,8 +41,7 @@ class _Planned(EngineError):
     """The whole rebuild began."""
 
 
-def _whole(*_: object) -> None:
-    raise _Planned("The whole rebuild began.")
+_whole = mock.Mock(side_effect=_Planned("The whole rebuild began."))
 
 
 @pytest.fixture(scope="module")
@@ -290,8 +290,6 @@ def test_hooks_and_notes_are_those_of_a_whole_rebuild(
         "fit: stretch\ngates: {}\nhooks:\n"
         "  on_no_change: {command: [sh, -c, 'echo $SHARDWRIGHT_EVENT >> told']}\n"
     )
-    from shardwright.pipelines.cli import main
-
     outputs = []
     capfd.readouterr()
     for run in (run_pipeline, _whole):  # the first one is another request: it gives the default of --fit

@@ -81,19 +81,15 @@ def test_lost_records_are_named_and_all_others_kept(copied: Path, tmp_path: Path
     path = _check(salvage(str(copied), str(tmp_path / "saved")), copied, 2)
     assert read_shard(path / SHARD) == [data for number, data in enumerate(whole) if number not in (1, 4)]
     lost = _lines(path / "lost.jsonl")
-    assert [
-        {name: line[name] for name in ("key", "shard", "record", "offset", "length", "code")}
-        for line in lost
-    ] == [
-        {"key": entry.key, "shard": SHARD, "record": number, "offset": entry.offset,
-         "length": entry.length, "code": code}
-        for number, entry, code in ((1, first, "DATA_CRC"), (4, second, "LENGTH_CRC"))
-    ]  # fmt: skip
+    names = ("key", "shard", "record", "offset", "length", "code")
+    assert [tuple(line[name] for name in names) for line in lost] == [
+        (first.key, SHARD, 1, first.offset, first.length, "DATA_CRC"),
+        (second.key, SHARD, 4, second.offset, second.length, "LENGTH_CRC"),
+    ]
     quarantined = {line["key"]: line for line in _lines(path / "quarantine.jsonl")}
     assert quarantined[first.key]["reason"] == "DAMAGED_RECORD"
-    assert [entry.key for entry in _entries(path)] == [
-        entry.key for entry in entries if entry not in (first, second)
-    ]
+    kept = [entry.key for entry in entries if entry not in (first, second)]
+    assert [entry.key for entry in _entries(path)] == kept
     others = [item.name for item in copied.glob("*.tfrecord") if item.name != SHARD]
     assert all((path / name).read_bytes() == (copied / name).read_bytes() for name in others)
     digests = [load_ledger((item / LEDGER).read_bytes())[0].plan_digest for item in (copied, path)]
@@ -252,11 +248,8 @@ def test_without_a_ledger_records_keep_the_file_names_that_they_store(tmp_path: 
     made = convert(input=str(tree), output=str(tmp_path / "made"), **settings)
     shutil.rmtree(Path(made.path) / "_shards")
     path = _check(salvage(made.path, str(tmp_path / "saved")), Path(made.path), 0)
-    names = [
-        entry.file_name
-        for i in (0, 1)
-        for entry in _entries(path, f"_shards/train-0000{i}-of-00002.jsonl.gz")
-    ]
+    ledgers = (_entries(path, f"_shards/train-0000{i}-of-00002.jsonl.gz") for i in (0, 1))
+    names = [entry.file_name for entries in ledgers for entry in entries]
     assert sorted(names) == sorted(file.name for file in tree.rglob("*.*"))
 
 
@@ -309,20 +302,16 @@ def test_foreign_files_keep_their_names_and_sound_records(copied: Path, tmp_path
     for item in copied.glob("train*.tfrecord"):
         shutil.copy(item, files / item.name)
     whole = read_shard(files / SHARD)
-    _reframe(
-        files / SHARD,
-        2,
-        lambda data: data.replace(b"\xff\xd8\xff", b"\0\0\0").replace(b"/height", b"/heigHt"),
-    )
+    changed = (b"\xff\xd8\xff", b"\0\0\0"), (b"/height", b"/heigHt")
+    _reframe(files / SHARD, 2, lambda data: data.replace(*changed[0]).replace(*changed[1]))
     flip(files / SHARD, len(whole[0]) + FRAME_BYTES + 20)
     packed = gzip.compress((files / SHARD).read_bytes())
     (files / "packed.tfrecord.gz").write_bytes(packed)
     result = salvage(f"{files}/*.tfrecord*", str(tmp_path / "saved"))
     saved = tmp_path / "saved"
     assert result.dataset is None
-    assert sorted(item.name for item in saved.iterdir()) == sorted(
-        [*(item.name for item in files.iterdir()), "lost.jsonl"]
-    )
+    names = {item.name for item in files.iterdir()}
+    assert {item.name for item in saved.iterdir()} == {*names, "lost.jsonl"}
     assert read_shard(saved / SHARD) == whole[:1] + whole[3:]
     plain = gzip.decompress((saved / "packed.tfrecord.gz").read_bytes())
     assert plain == (saved / SHARD).read_bytes()

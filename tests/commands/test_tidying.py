@@ -10,10 +10,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import apache_beam as beam
 import pytest
 from helpers.depths import findings_of
 from helpers.from_nothing import Rebuilt, begin, copy_unchanged, inodes, write_bmps
@@ -29,6 +31,7 @@ from shardwright.core.storage import local
 from shardwright.pipelines import cli, prepare
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines import salvage as salvaging
+from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.process import own_temporary_folder
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import print_rebuild_summary
@@ -132,10 +135,7 @@ def test_a_job_server_of_beam_is_stopped_before_its_folder_is_removed(base: Path
 def test_a_folder_without_locks_or_permission_does_not_end_the_command_but_a_lack_of_one_does(
     base: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(9, "Bad file descriptor")  # like NFS
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=OSError(9, "Bad file descriptor")))  # like NFS
     with own_temporary_folder():
         assert tempfile.gettempdir() == str(base)
     assert not list(base.iterdir())
@@ -154,9 +154,7 @@ def test_other_threads_use_the_folder_of_the_process(base: Path) -> None:
         with own_temporary_folder():
             seen.append(tempfile.gettempdir())
 
-    thread = threading.Thread(target=enter)
-    thread.start()
-    thread.join()
+    ThreadPoolExecutor(1).submit(enter).result()
     assert seen == [str(base)]
 
 
@@ -170,11 +168,6 @@ def test_leftovers_of_killed_commands_beside_results_are_removed(tmp_path: Path)
 
 
 def test_a_library_call_runs_its_pipeline_in_that_folder(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import apache_beam as beam
-
-    from shardwright.pipelines.prepare import as_beam_options
-    from shardwright.pipelines.run import run_pipeline
-
     before = os.environ.get("TMPDIR")
     seen: list[str] = []
 
@@ -197,12 +190,8 @@ def leave(directory: Path) -> list[Path]:
     return left
 
 
-class _Stop(EngineError):
-    """Ends a run when its work begins."""
-
-
-def stop(*_: object) -> None:
-    raise _Stop("here the work begins.")
+#: Ends a run when its work begins.
+stop = mock.Mock(side_effect=EngineError("here the work begins."))
 
 
 def test_convert_removes_leftovers_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +206,7 @@ def test_convert_removes_leftovers_first(tmp_path: Path, monkeypatch: pytest.Mon
     notes = tmp_path / "out" / "_work" / "notes.tmp"
     notes.write_bytes(b"somebody's own")
     monkeypatch.setattr(conversion, "run_pipeline", stop)
-    with pytest.raises(_Stop):
+    with pytest.raises(EngineError, match="begins"):
         conversion.convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), shards=2, resume=True)
     assert not any(path.exists() for path in left) and notes.exists()
 
@@ -227,10 +216,10 @@ def test_salvage_removes_leftovers_first(
 ) -> None:
     monkeypatch.setattr(salvaging, "run_pipeline", stop)
     damaged = shutil.copytree(sound_dataset, tmp_path / "damaged")
-    with pytest.raises(_Stop):
+    with pytest.raises(EngineError, match="begins"):
         salvaging.salvage(damaged, tmp_path / "out")
     left = leave(tmp_path / "out")
-    with pytest.raises(_Stop):
+    with pytest.raises(EngineError, match="begins"):
         salvaging.salvage(damaged, tmp_path / "out")
     assert not any(path.exists() for path in left)
 
@@ -243,8 +232,7 @@ def argv(tmp_path: Path) -> list[str]:
     return ["convert", "--input", str(make_tree(tmp_path / "in", 1)), "--output", str(tmp_path / "out")]
 
 
-def _refuse(*_: Any) -> None:
-    raise PermissionError(errno.EACCES, "Permission denied")
+_refuse = mock.Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
 
 
 def test_work_files_and_staging_that_cannot_be_removed_are_warnings(
@@ -290,9 +278,8 @@ def shards_of(rebuilt: Rebuilt) -> list[Path]:
 
 def metric(rebuilt: Rebuilt, name: str) -> list[float]:
     lines = (rebuilt.output / "metrics.prom").read_text().splitlines()
-    return [
-        float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"shardwright_rebuild_{name}")
-    ]
+    found = (line for line in lines if line.startswith(f"shardwright_rebuild_{name}"))
+    return [float(line.rpartition(" ")[2]) for line in found]
 
 
 @pytest.fixture(scope="module")
@@ -429,9 +416,8 @@ def test_damaged_versions_ledgers_and_leftovers_do_not_stop_a_rebuild(grown: Reb
 def test_a_validation_gets_its_result_while_a_rebuild_tidies_up(
     rebuilt: Rebuilt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed = Path(
-        storage.unfinished(str(rebuilt.latest / "elsewhere.json"))
-    )  # the validation does not read it
+    # The validation does not read it.
+    killed = Path(storage.unfinished(str(rebuilt.latest / "elsewhere.json")))
     killed.write_bytes(b"{}")
     validated = prepare.run_pipeline
 
@@ -445,9 +431,7 @@ def test_a_validation_gets_its_result_while_a_rebuild_tidies_up(
 
 
 def test_a_cleanup_that_fails_is_a_warning(grown: Rebuilt, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: object) -> Any:
-        raise EngineError("the disk is tired.")
-
+    failing = mock.Mock(side_effect=EngineError("the disk is tired."))
     (grown.output / "versions" / ABANDONED).mkdir()
     with monkeypatch.context() as patch:
         for name in ("rebuild.finish.remove_version", "report.index_page.write_index"):

@@ -7,7 +7,6 @@ dataset is validated in every mode, by processes whose memory is measured.
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import shutil
@@ -57,10 +56,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def files_below(root: Path) -> list[str]:
     """Returns the paths of all files relative to their root, whatever their names."""
-    found = []
-    for folder, _, names in os.walk(os.fsencode(root)):
-        found += [os.path.relpath(os.path.join(folder, name), os.fsencode(root)) for name in names]
-    return sorted(os.fsdecode(path) for path in found)
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
 
 
 def validated(dataset: Path, *options: object) -> tuple[dict[str, Any], MeasuredCommand]:
