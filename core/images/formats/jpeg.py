@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 import simplejpeg
-from PIL import Image
+from PIL import Image, JpegImagePlugin
 
 from shardwright.core.images.faults import corrupt, truncated
 from shardwright.core.images.formats.containers import check_tags
@@ -37,8 +35,6 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9, 0xCB))
 #: Pixels in all scans, for each scan that is allowed. A hundred scans take half a second to decode.
 _PIXELS_OF_SCANS, _SCANS = 1 << 32, 100
-#: Height, width and number of components in a frame.
-_SIZE = struct.Struct(">HHB")
 _COEFFICIENT_BYTES = 2
 #: For sides below this number of pixels, two scales of libjpeg can give pictures of the same size.
 _SMALLEST_SCALED_SIDE = 8
@@ -105,42 +101,22 @@ def segments(
     return listed
 
 
-class Frame(NamedTuple):
-    """The frame header of a JPEG.
-
-    Attributes:
-      width: Width in pixels.
-      height: Height in pixels.
-      sampling: Sampling factors of each component: the horizontal one in the upper half of the byte.
-      several_scans: Whether libjpeg has to keep all coefficients until the last scan.
-    """
-
-    width: int
-    height: int
-    sampling: bytes
-    several_scans: bool
-
-    def coefficient_bytes(self) -> int:
-        """Returns the bytes of the coefficients, which are kept at full size even for a smaller result."""
-        factors = [(max(1, both >> 4), max(1, both & 15)) for both in self.sampling or b"\x11"]
-        max_across, max_down = max(h for h, _ in factors), max(v for _, v in factors)
-        share = sum(Fraction(h * v, max_across * max_down) for h, v in factors)
-        return int(self.width * self.height * share * _COEFFICIENT_BYTES)
-
-
-def read_header(data: bytes, bounds: Bounds = NO_BOUNDS) -> Frame | None:
-    """Checks the segments before the first scan; returns the frame header, None if there is none.
+def check_header(data: bytes, bounds: Bounds = NO_BOUNDS) -> bool:
+    """Checks the segments before the first scan.
 
     Args:
       data: The whole file.
       bounds: Limits on segments and tags.
 
+    Returns:
+      Whether there may be several scans, so that libjpeg keeps all coefficients until the last one.
+
     Raises:
       ImageFault: If there are too many.
     """
-    frame: Frame | None = None
     exif: list[bytes] = []  # as Pillow joins it
     stray, expected = 0, _SOI_BYTES
+    several_scans, components = True, 0
     for marker, start, end in segments(data, bounds, _START_OF_SCAN):
         stray += start - expected
         expected = end
@@ -152,15 +128,12 @@ def read_header(data: bytes, bounds: Bounds = NO_BOUNDS) -> Frame | None:
                 "exif_segments", len(exif), f"jpeg: it has at least {len(exif)} segments with Exif data"
             )
         elif marker in _FRAMES and len(data) > start + 9:
-            height, width, components = _SIZE.unpack_from(data, start + 5)
-            sampling = data[start + 11 : start + 10 + 3 * components : 3]
-            frame = Frame(width, height, sampling, marker not in _SEQUENTIAL)
-        elif marker == _START_OF_SCAN and frame is not None and len(data) > start + 4:
-            components = len(frame.sampling) or 1
-            frame = frame._replace(several_scans=frame.several_scans or data[start + 4] < components)
+            several_scans, components = marker not in _SEQUENTIAL, data[start + 9]
+        elif marker == _START_OF_SCAN and len(data) > start + 4:
+            several_scans = several_scans or data[start + 4] < components
     if exif:
         check_tags(b"".join(exif), "exif", bounds)
-    return frame
+    return several_scans
 
 
 class JpegImage(OpenedImage):
@@ -174,18 +147,18 @@ class JpegImage(OpenedImage):
     storable = True
     factor = 1
     _plugin = "JPEG"
+    image: JpegImagePlugin.JpegImageFile
     _has_frames = False  # a file of several pictures holds one photograph and its previews
 
     def _read_header(self, max_pixels: int) -> Image.Image:
-        self._frame = read_header(self.data, self.bounds)
-        if self._frame is not None and self._frame.several_scans:
-            self._extra_bytes = self._frame.coefficient_bytes()
+        self._several_scans = check_header(self.data, self.bounds)
         return super()._read_header(max_pixels)
 
     def _check_content(self) -> None:
         """Checks the scans if there are several; each may cover the whole picture."""
-        if self._frame is not None and not self._frame.several_scans:
+        if not self._several_scans:
             return
+        self._extra_bytes = _coefficient_bytes(self.image)
         pixels = self.image.width * self.image.height
         scans = 0
         for marker, _, _ in segments(self.data, self.bounds):
@@ -288,6 +261,14 @@ class JpegImage(OpenedImage):
                     break
                 yield MetadataBlock(kind, data[at + len(name) : at + _SEGMENT_BYTES])
                 at = data.find(name, at + len(name))
+
+
+def _coefficient_bytes(image: JpegImagePlugin.JpegImageFile) -> int:
+    """Returns the bytes of the coefficients, which are kept at full size even for a smaller result."""
+    factors = [(max(1, across), max(1, down)) for _, across, down, _ in image.layer] or [(1, 1)]
+    max_across, max_down = max(h for h, _ in factors), max(v for _, v in factors)
+    share = sum(Fraction(h * v, max_across * max_down) for h, v in factors)
+    return int(image.width * image.height * share * _COEFFICIENT_BYTES)
 
 
 def wrap_rgb(pixels: np.ndarray) -> Image.Image:
