@@ -154,9 +154,9 @@ class TiffImage(OpenedImage):
         if data.startswith(_BIG_ENDIAN_BIG_TIFF):
             raise unsupported("tiff: a BigTIFF in big-endian byte order is not read; convert it to PNG")
         if options.keep_depth or options.all_channels:
-            header = _read_header(data, options).with_white(options.white)
-            if options.all_channels or header.dtype != UINT8:
-                return TiffSamples(data, options, header)
+            samples = TiffSamples(data, options)
+            if options.all_channels or samples.header.dtype != UINT8:
+                return samples
         try:
             with pillow_settings(options.max_pixels, "tiff"):
                 opened = cls(data, options)
@@ -235,21 +235,23 @@ class TiffSamples(OpenedImage):
     """A TIFF whose samples Pillow does not hold: its picture has a size, but no pixels."""
 
     kind = "tiff"
+    _turned_by_decoder = True
     _bytes_per_pixel = 0  # only the samples
 
-    def __init__(self, data: bytes, options: OpenOptions, header: TiffHeader) -> None:
-        self.data = data
-        self.bounds = options.bounds
-        self.image = without_pixels(header.size, "F")
-        self.size = header.size
-        self.orientation = 1
-        self.animated = bool(header.layout.tags.next)
-        self.deep = header
-        self._header = header
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        self.header = _read_header(self.data, max_pixels, self.bounds)
+        return without_pixels(self.header.size, "F")
+
+    def _is_animated(self) -> bool:
+        return bool(self.header.layout.tags.next)
+
+    def deep_header(self) -> DeepHeader:
+        """Returns the samples."""
+        return self.header
 
     def read_samples(self, header: DeepHeader) -> np.ndarray:
         """Decodes all samples, upright."""
-        own = self._header
+        own = self.header
         samples = read_samples(own.layout, self.data, self.bounds).view(own.source_dtype)
         if own.dtype == FLOAT32:
             with np.errstate(over="ignore", invalid="ignore"):  # 64-bit numbers beyond the range are infinite
@@ -264,15 +266,13 @@ def _with_white(opened: TiffImage, options: OpenOptions) -> OpenedImage:
       ImageFault: If its channels are neither gray nor RGB.
     """
     try:
-        header = _read_header(opened.data, options)
+        own = TiffSamples(opened.data, options)
     except ImageFault:
         return opened  # samples of a type that only Pillow reads
-    if not header.has_whole_range:
+    if not own.header.has_whole_range:
         return opened
-    if header.problem:
-        raise unsupported(header.problem)
-    own = TiffSamples(opened.data, options, header)
-    own.deep, own.scaled = None, header.with_white(options.white)
+    if own.header.problem:
+        raise unsupported(own.header.problem)
     return own
 
 
@@ -285,7 +285,7 @@ def _refuse_other_samples(data: bytes, options: OpenOptions, unidentified: bool)
       unidentified: Whether Pillow knows no mode for the samples.
     """
     try:
-        header = _read_header(data, options)
+        header = _read_header(data, options.max_pixels, options.bounds)
     except ImageFault as fault:
         if fault.reason is QuarantineReason.UNSUPPORTED_FORMAT:
             raise
@@ -298,20 +298,20 @@ def _refuse_other_samples(data: bytes, options: OpenOptions, unidentified: bool)
         raise unsupported(problem) from None
 
 
-def _read_header(data: bytes, options: OpenOptions) -> TiffHeader:
+def _read_header(data: bytes, max_pixels: int, bounds: Bounds) -> TiffHeader:
     """Reads the first directory of a TIFF.
 
     Raises:
       ImageFault: If it is damaged or too large, or the samples have a type that is not read.
     """
-    with pillow_settings(options.max_pixels, "tiff"):
-        check_tags(data, "tiff", options.bounds)
+    with pillow_settings(max_pixels, "tiff"):
+        check_tags(data, "tiff", bounds)
         file = io.BytesIO(data)
         tags = Tags(file.read(16 if data[2] == _BIG_TIFF else 8))
         file.seek(tags.next)
         tags.load(file)
         header = _header_of(tags)
-        check_size(header.size, options.max_pixels)
+        check_size(header.size, max_pixels)
         return header
 
 
