@@ -54,19 +54,18 @@ def has_profile(image: Image.Image) -> bool:
     if not profile or image.mode in ("I", "F") or image.mode.startswith("I;"):
         return False
     base = _ALPHA_MODES.get(image.mode, "RGB" if image.mode == "P" else image.mode)
-    return changes_colors(profile, "L" if base == "1" else base)
-
-
-def changes_colors(profile: bytes, mode: str) -> bool:
-    """Returns whether an ICC profile fits a mode (L, RGB, CMYK) and its colors differ from sRGB's."""
-    return _to_srgb(profile, mode) is not None
+    return srgb_transform(profile, "L" if base == "1" else base) is not None
 
 
 @lru_cache(maxsize=64)
-def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Returns the transform from a profile to sRGB; None if it changes nothing or cannot be used.
+def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Returns the transform from an ICC profile to sRGB; None if it changes nothing or cannot be used.
 
     Profiles that do not fit the picture's mode or are damaged are ignored, as in browsers.
+
+    Args:
+      profile: The profile.
+      mode: L, RGB or CMYK.
     """
     try:
         transform = ImageCms.buildTransform(ImageCms.ImageCmsProfile(io.BytesIO(profile)), _SRGB, mode, "RGB")
@@ -197,7 +196,7 @@ def _to_mode(image: Image.Image, mode: str, background: tuple[int, int, int]) ->
     alpha = image.getchannel("A") if image.mode in ("RGBA", "LA") else None
     if alpha is not None:
         image = image.convert(_ALPHA_MODES[image.mode])
-    transform = _to_srgb(profile, image.mode) if profile and image.mode != "LAB" else None
+    transform = srgb_transform(profile, image.mode) if profile and image.mode != "LAB" else None
     if image.mode == "LAB":
         transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), _SRGB, "LAB", "RGB")
     if transform is not None:

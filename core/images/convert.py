@@ -386,7 +386,7 @@ def _samples_can_stay(opened: OpenedImage, header: DeepHeader, settings: Convert
         return False
     gray = header.channels < 3
     profile = color.profile_of(opened.image)
-    if profile and color.changes_colors(profile, "L" if gray else "RGB"):
+    if profile and color.srgb_transform(profile, "L" if gray else "RGB"):
         return False
     if settings.color == "keep":
         return "transparency" not in opened.image.info

@@ -198,7 +198,7 @@ def _without_alpha(colors: np.ndarray, alpha: np.ndarray, highest: int) -> np.nd
 def _to_srgb(colors: np.ndarray, header: DeepHeader, profile: bytes) -> np.ndarray:
     """Applies an ICC profile in 16 bits. Inks without a usable profile are multiplied, as in Pillow."""
     mode = {1: "L", 3: "RGB", 4: "CMYK"}[colors.shape[-1]]
-    if profile and colors.dtype == np.uint16 and color.changes_colors(profile, mode):
+    if profile and colors.dtype == np.uint16 and color.srgb_transform(profile, mode):
         import imagecodecs
 
         space = {"L": "gray", "RGB": "rgb", "CMYK": "cmyk"}[mode]
