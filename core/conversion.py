@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -15,7 +14,7 @@ from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.concurrency.thread_pool import (
     IN_FLIGHT_BYTES,
     WORKING_BYTES,
-    working_budget,
+    reserve_working_bytes,
 )
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.concurrency.worker_pool import current_pool
@@ -25,7 +24,6 @@ from shardwright.core.images.convert import (
     BYTES_PER_PIXEL,
     Brightness,
     ConvertedImage,
-    Reserve,
     brightness,
     convert_image,
     map_image,
@@ -287,19 +285,19 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
       LeftOut: If a setting leaves it out.
       EngineError: If the machine failed.
     """
-    ref, settings, reserve = read.ref, recipe.settings, working_budget().reserve
+    ref, settings = read.ref, recipe.settings
     try:
         if settings.map:
-            return _map_candidate(read, recipe, reserve)
+            return _map_candidate(read, recipe)
         check_labels(ref, settings, recipe.ids)
         with UNDERWAY.working_on(ref.location, "decode"):
-            image = convert_image(read.data, ref.key, settings, reserve)
+            image = convert_image(read.data, ref.key, settings)
             if settings.drop:
-                check_quality(image, settings, reserve)
+                check_quality(image, settings)
         annotated = Annotated()
         if recipe.layout.stores_annotations:
             with UNDERWAY.working_on(ref.location, "annotate"):
-                annotated = annotate(ref, image, settings, recipe.ids, read.mask, reserve)
+                annotated = annotate(ref, image, settings, recipe.ids, read.mask)
     except NotACandidate:
         # The source names it as an image: in a row of a manifest, an annotation, a record.
         raise no_image(read.data) from None
@@ -308,7 +306,7 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
     return _build(ref, read, image, annotated, recipe)
 
 
-def check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve = nullcontext) -> None:
+def check_quality(image: ConvertedImage, settings: ConvertSettings) -> None:
     """Checks whether an image, as it would be stored, has a finding that `--drop` names.
 
     The stored bytes are decoded, so that `validate --quality` finds the same images.
@@ -316,7 +314,6 @@ def check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Res
     Args:
       image: The converted image.
       settings: Checked settings.
-      reserve: Function that reserves working memory; takes a number of bytes.
 
     Raises:
       LeftOut: If it has one.
@@ -325,7 +322,7 @@ def check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Res
     from shardwright.core.images import quality_metrics  # other conversions start without it
 
     working = image.width * image.height * BYTES_PER_PIXEL
-    with transform_faults(image.format, Stage.ENCODE), reserve(working):
+    with transform_faults(image.format, Stage.ENCODE), reserve_working_bytes(working):
         quality = quality_metrics.measure_quality(picture_of(image, settings))
     for code in settings.dropped_codes:
         if code in quality.issues:
@@ -371,7 +368,7 @@ def _build(
     return Converted(entry, example, read.size, image.decoding.seconds, on_background=image.on_background)
 
 
-def _map_candidate(read: ReadImage, recipe: ShardRecipe, reserve: Reserve) -> Converted:
+def _map_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
     """Converts the images that the hook of `--map` makes of one image.
 
     Raises:
@@ -382,11 +379,11 @@ def _map_candidate(read: ReadImage, recipe: ShardRecipe, reserve: Reserve) -> Co
     hook = load_hook(settings.map)
     mapped_images: list[Converted] = []
     with UNDERWAY.working_on(ref.location, "decode"):
-        for mapped, image, fits in map_image(read.data, ref, hook, settings, reserve):
+        for mapped, image, fits in map_image(read.data, ref, hook, settings):
             item = mapped_ref(ref, mapped, fits, settings)
             check_labels(item, settings, recipe.ids)
             # The reservation for the image, which is still held, covers its masks.
-            annotated = annotate(item, image, settings, recipe.ids, read.mask)
+            annotated = annotate(item, image, settings, recipe.ids, read.mask, has_memory=True)
             result = _build(item, read, image, annotated, recipe)
             if mapped_images:
                 result = result._replace(source_bytes=0, decode_seconds=None)
@@ -574,7 +571,7 @@ def measure_read(recipe: ShardRecipe, read: ReadImage) -> tuple[int, Entry, Brig
         ref, data = ref._replace(place=place._replace(keep=True).encode()), b""
     try:
         data = data or read_image(ref, settings.max_source_bytes)
-        bright = brightness(data, ref.key, settings, working_budget().reserve)
+        bright = brightness(data, ref.key, settings)
     except ImageFault:  # it is sound in 8 bits
         bright = None
     return size, converted.entry, bright

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from shardwright.core.concurrency.thread_pool import working_budget
+from shardwright.core.concurrency.thread_pool import reserve_working_bytes
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.conversion import ReadImage, ShardRecipe, check_quality, map_reads
 from shardwright.core.images import color, deep_pixels
@@ -135,7 +135,7 @@ def hash_picture(data: bytes, name: str, settings: ConvertSettings) -> ImageQual
     if opened.deep is None:  # with `--channels`, all samples are read
         opened.reduce(scale)
     working = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes())
-    with transform_faults(opened.kind), working_budget().reserve(working):
+    with transform_faults(opened.kind), reserve_working_bytes(working):
         if opened.deep is not None:
             image = deep_pixels.displayed(decode_deep(opened, settings))
         else:
@@ -155,9 +155,7 @@ def hash_read(settings: ConvertSettings, read: ReadImage) -> ImageQuality | None
     try:
         with UNDERWAY.working_on(read.ref.location, "decode"):
             if settings.drop:  # only the stored image can show this
-                reserve = working_budget().reserve
-                image = convert_image(read.data, read.ref.key, settings, reserve)
-                check_quality(image, settings, reserve)
+                check_quality(convert_image(read.data, read.ref.key, settings), settings)
             return hash_picture(read.data, read.ref.key, settings)
     except (ImageFault, LeftOut, NotACandidate):
         return None

@@ -101,7 +101,7 @@ def working_budget() -> ByteBudget:
 
 
 def reserve_working_bytes(size: int) -> AbstractContextManager[None]:
-    """Returns a block that holds bytes of this process's budget. It can be named to a worker process."""
+    """Returns a block that holds bytes of this process's budget."""
     return working_budget().reserve(size)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from shardwright.core.concurrency.thread_pool import reserve_working_bytes
 from shardwright.core.images import masks
 from shardwright.core.images.boxes import (
     BadObject,
@@ -29,7 +29,7 @@ from shardwright.core.images.boxes import (
     turn,
     upright_size,
 )
-from shardwright.core.images.convert import ConvertedImage, Reserve
+from shardwright.core.images.convert import ConvertedImage
 from shardwright.core.images.geometry import Frame
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation, decode_annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -160,7 +160,7 @@ def annotate(
     settings: ConvertSettings,
     ids: Mapping[str, int],
     mask: bytes | None = None,
-    reserve: Reserve = nullcontext,
+    has_memory: bool = False,
 ) -> Annotated:
     """Returns the annotations of an image that the layout stores, mapped to its stored picture.
 
@@ -170,7 +170,7 @@ def annotate(
       settings: Checked settings.
       ids: Class name -> id.
       mask: What `read_mask` returned.
-      reserve: Function that reserves working memory for masks; takes a number of bytes.
+      has_memory: Whether the caller holds working memory that suffices for masks.
 
     Raises:
       ImageFault: If an annotation is bad and `bad_boxes` says that its image fails, or a mask cannot be used.
@@ -184,7 +184,8 @@ def annotate(
         or annotations.panoptic_mask
         or any(item.segmentation is not None for item in annotations.objects or ())
     )
-    with reserve(math.prod(image.frame.size) * _WORKING_BYTES) if has_masks else nullcontext():
+    needed = 0 if has_memory or not has_masks else math.prod(image.frame.size) * _WORKING_BYTES
+    with reserve_working_bytes(needed):
         return _values_of(source, mask)
 
 

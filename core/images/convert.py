@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from shardwright.core.concurrency.thread_pool import reserve_working_bytes
 from shardwright.core.images import color, decode, deep_pixels
 from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHeader
 from shardwright.core.images.encode import encode_image
@@ -26,9 +26,6 @@ from shardwright.schemas.errors import ImageFault, LeftOut, words_of
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.units import counted
-
-#: A function that reserves working memory, in bytes, while a picture is decoded.
-Reserve = Callable[[int], AbstractContextManager[object]]
 
 #: Bytes per pixel while a picture is decoded, rotated and converted to its color.
 BYTES_PER_PIXEL = 8
@@ -100,16 +97,13 @@ class Brightness(NamedTuple):
     white: int
 
 
-def convert_image(
-    data: bytes, name: str, settings: ConvertSettings, reserve: Reserve = nullcontext
-) -> ConvertedImage:
+def convert_image(data: bytes, name: str, settings: ConvertSettings) -> ConvertedImage:
     """Decodes, rotates, converts, resizes and encodes one image, or keeps its bytes.
 
     Args:
       data: The source file's bytes.
       name: Its key; only the extension is used.
       settings: Checked settings.
-      reserve: Function that reserves working memory for decoding; takes a number of bytes.
 
     Raises:
       ImageFault: If the image is faulty.
@@ -119,11 +113,11 @@ def convert_image(
     opened = open_chosen(data, name, settings)
     with transform_faults(opened.kind):
         if opened.deep is None:
-            image = _transform_picture(opened, settings, reserve)
+            image = _transform_picture(opened, settings)
         else:
-            image = _transform_samples(opened, opened.deep, settings, reserve)
+            image = _transform_samples(opened, opened.deep, settings)
         if settings.record_layout.pixel_type not in ("", image.dtype):
-            with reserve(len(image.encoded) * _WIDENED_BYTES):
+            with reserve_working_bytes(len(image.encoded) * _WIDENED_BYTES):
                 encoded = deep_pixels.widened(image.encoded)
                 return image._replace(encoded=encoded, dtype=settings.record_layout.pixel_type)
         return image
@@ -219,14 +213,13 @@ def side_reason(width: int, height: int, settings: ConvertSettings) -> FilterRea
     return None
 
 
-def brightness(data: bytes, name: str, settings: ConvertSettings, reserve: Reserve) -> Brightness | None:
+def brightness(data: bytes, name: str, settings: ConvertSettings) -> Brightness | None:
     """Returns the highest sample of an image of 16 bits; None for other images.
 
     Args:
       data: The source file's bytes.
       name: Its key; only the extension is used.
       settings: Checked settings.
-      reserve: Function that reserves working memory for decoding; takes a number of bytes.
 
     Raises:
       ImageFault: If the image is faulty.
@@ -236,7 +229,7 @@ def brightness(data: bytes, name: str, settings: ConvertSettings, reserve: Reser
     header = opened.deep
     if header is None or not header.has_whole_range:
         return None
-    with reserve(opened.decoder_bytes()):
+    with reserve_working_bytes(opened.decoder_bytes()):
         pixels = decode.load_samples(opened, settings.max_pixels)
         colors = pixels[..., :-1] if header.alpha and not settings.channels else pixels
         return Brightness(int(colors.max()), header.highest)
@@ -289,7 +282,7 @@ def _plan_geometry(size: tuple[int, int], settings: ConvertSettings) -> Geometry
     return geometry
 
 
-def _transform_picture(opened: OpenedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
+def _transform_picture(opened: OpenedImage, settings: ConvertSettings) -> ConvertedImage:
     """Converts a picture that has 8 bits per channel when it is decoded."""
     upright_size, geometry = opened.size, _plan_geometry(opened.size, settings)
     frame = Frame(opened.image.size, opened.orientation, geometry)
@@ -302,7 +295,7 @@ def _transform_picture(opened: OpenedImage, settings: ConvertSettings, reserve: 
         if color.is_translucent(opened.image) or opened.image.mode[0] in "IF":
             working = max(working, pixels * _FLATTENED_BYTES)
         working += math.prod(geometry.size) * _RESIZED_BYTES + math.prod(geometry.canvas) * _STORED_BYTES
-    with reserve(working):
+    with reserve_working_bytes(working):
         picture, decoding = decode_upright(opened, settings)
         if keep:
             return _keep(opened, channels_of(picture), frame, decoding, settings)
@@ -315,9 +308,7 @@ def _transform_picture(opened: OpenedImage, settings: ConvertSettings, reserve: 
         return image
 
 
-def _transform_samples(
-    opened: OpenedImage, header: DeepHeader, settings: ConvertSettings, reserve: Reserve
-) -> ConvertedImage:
+def _transform_samples(opened: OpenedImage, header: DeepHeader, settings: ConvertSettings) -> ConvertedImage:
     """Converts a picture with more than 8 bits per channel, or one whose channels are stored as they are."""
     geometry = _plan_geometry(opened.size, settings)
     frame = Frame(opened.image.size, opened.orientation, geometry)
@@ -325,7 +316,7 @@ def _transform_samples(
     pixel_bytes = max(header.channels, 3) * header.sample_bytes
     # A copy in another orientation or color, two planes for resampling, the result, and its encoded bytes.
     working = math.prod(opened.size) * (pixel_bytes + 8) + math.prod(geometry.canvas) * (2 * pixel_bytes + 8)
-    with reserve(opened.decoder_bytes() + working):
+    with reserve_working_bytes(opened.decoder_bytes() + working):
         started = time.perf_counter()
         pixels = decode.load_samples(opened, settings.max_pixels)
         decoding = Decoding(time.perf_counter() - started)
@@ -394,7 +385,7 @@ def _samples_can_stay(opened: OpenedImage, header: DeepHeader, settings: Convert
 
 
 def map_image(
-    data: bytes, ref: ImageRef, hook: Hook, settings: ConvertSettings, reserve: Reserve
+    data: bytes, ref: ImageRef, hook: Hook, settings: ConvertSettings
 ) -> Iterator[tuple[MappedImage, ConvertedImage, bool]]:
     """Decodes one image as `convert_image` does, and converts each picture that a hook makes of it.
 
@@ -406,7 +397,6 @@ def map_image(
       ref: Its reference.
       hook: The user's function (`--map`).
       settings: Checked settings.
-      reserve: Function that reserves working memory for decoding; takes a number of bytes.
 
     Yields:
       Each picture as the hook returned it and as a record stores it, and whether the annotations of the
@@ -423,7 +413,7 @@ def map_image(
     can_stay = _bytes_can_stay(opened, frame.geometry, settings)
     # Twice the size of the flattened picture, because the hook needs memory, too.
     working = max(math.prod(size) * _FLATTENED_BYTES * 2, opened.decoder_bytes())
-    with transform_faults(opened.kind), reserve(working):
+    with transform_faults(opened.kind), reserve_working_bytes(working):
         image, decoding = decode_upright(opened, settings)
         on_background, stored_channels = color.is_see_through(image), channels_of(image)
         image = color.to_color(image, settings.color, settings.background_rgb)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from shardwright.core.images.convert import Reserve
+from shardwright.core.concurrency.thread_pool import reserve_working_bytes
 from shardwright.core.images.metadata import private_metadata, strip_metadata
 from shardwright.core.images.quality_metrics import measure_quality, measure_stored_samples
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
@@ -93,7 +93,6 @@ class RecordChecker:
       decode: Whether to decode images and compare them with their records.
       look: Whether to compute quality metrics of the decoded images, too.
       picture: Whether to describe the images even without quality metrics.
-      reserve: Function that reserves the memory, in bytes, that an image needs while it is decoded.
       hash_images: Whether to compute the sha256 of the stored images that are decoded.
     """
 
@@ -101,7 +100,6 @@ class RecordChecker:
     decode: bool
     look: bool = False
     picture: bool = False
-    reserve: Reserve = nullcontext
     hash_images: bool = False
 
     @cached_property
@@ -245,7 +243,7 @@ class RecordChecker:
             encoded,
             declared,
             self.look,
-            lambda size: held.enter_context(self.reserve(size)),
+            lambda size: held.enter_context(reserve_working_bytes(size)),
             self.schema.damaged_too,
             self.schema.bounds,
         )

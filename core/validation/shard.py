@@ -12,7 +12,6 @@ from itertools import tee, zip_longest
 from typing import IO, NamedTuple, cast
 
 from shardwright.core import storage
-from shardwright.core.concurrency.thread_pool import reserve_working_bytes
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.concurrency.worker_pool import current_pool
 from shardwright.core.images.metadata import in_words
@@ -407,7 +406,6 @@ def _check_items(
         schema,
         decode=depth >= CheckDepth.FULL,
         look=look,
-        reserve=reserve_working_bytes,
         hash_images=task.terms is not None and task.terms.keeps,
     )
     check = partial(_check_record, reader, checker, task.path)

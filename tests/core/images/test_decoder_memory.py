@@ -15,7 +15,7 @@ import pytest
 from helpers import mutants, oversized, pictures
 from PIL import Image
 
-from shardwright.core.images import color
+from shardwright.core.images import color, convert
 from shardwright.core.images.convert import convert_image
 from shardwright.core.images.decode import check_memory, open_image
 from shardwright.core.images.formats.jpeg import check_header
@@ -88,7 +88,7 @@ def test_a_large_file_may_take_more() -> None:
 
 
 @pytest.mark.parametrize("resize", ["", "16", "600x400"])
-def test_the_result_is_reserved_together_with_decoding(resize: str) -> None:
+def test_the_result_is_reserved_together_with_decoding(resize: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = pictures.file_of(RGB, "JPEG", progressive=True, subsampling=0)
     reserved: list[int] = []
 
@@ -98,7 +98,8 @@ def test_the_result_is_reserved_together_with_decoding(resize: str) -> None:
         yield
 
     settings = ConvertSettings(input=("in",), output="out", resize=resize, image_format="png")
-    convert_image(data, "a", settings, reserve)
+    monkeypatch.setattr(convert, "reserve_working_bytes", reserve)
+    convert_image(data, "a", settings)
     width, height = settings.target or (SIDE, SIDE)
     factor = 1 if resize != "16" else 2
     assert reserved == [6 * PIXELS + 4 * PIXELS // factor**2 + 12 * width * height]

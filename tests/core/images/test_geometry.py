@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from shardwright.core.images import geometry
+from shardwright.core.images import convert, geometry
 from shardwright.core.images.convert import convert_image
 from shardwright.core.images.geometry import plan_geometry, resize_rows_first
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings
@@ -212,8 +212,8 @@ def test_the_memory_is_freed_before_the_reservation(monkeypatch: pytest.MonkeyPa
             sum(isinstance(item, Image.Image) and item.size == (113, 127) for item in gc.get_objects())
         )
 
-    image = convert_image(
-        pictures.file_of(noise(61, 47, 1), "JPEG"), "a.jpg", ConvertSettings(resize="113x127"), reserve
-    )
+    monkeypatch.setattr(convert, "reserve_working_bytes", reserve)
+    data = pictures.file_of(noise(61, 47, 1), "JPEG")
+    image = convert_image(data, "a.jpg", ConvertSettings(resize="113x127"))
     assert left == [0]
     assert (image.width, image.height, image.channels) == (113, 127, 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable
-from contextlib import nullcontext
 from importlib.util import find_spec
 
 import imagecodecs
@@ -103,9 +102,7 @@ def test_bytes_are_kept_if_and_only_if_nothing_has_to_change(kind: str) -> None:
         if image.kept:
             assert image.encoded is data
             wanted = ConvertSettings(("in",), image_format="keep", color=color)
-            [(_, mapped, _)] = map_image(
-                data, ImageRef("a", "a"), lambda item: item.image, wanted, nullcontext
-            )
+            [(_, mapped, _)] = map_image(data, ImageRef("a", "a"), lambda item: item.image, wanted)
             assert mapped._replace(decoding=image.decoding) == image
         else:
             assert image.format == encoded_as

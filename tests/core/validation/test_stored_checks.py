@@ -286,12 +286,13 @@ def test_a_picture_is_decoded_and_measured_within_its_reservation(
 
     noted(checks_image, "load_checked")
     noted(checks_record, "measure_quality")
-    checker = RecordChecker(MINIMAL, decode=True, look=look, reserve=reserve)
+    monkeypatch.setattr(checks_record, "reserve_working_bytes", reserve)
+    checker = RecordChecker(MINIMAL, decode=True, look=look)
     assert not checker.check(record_of(file_format)).problems
     size = SIDES[0] * SIDES[1] * BYTES_A_PIXEL // reduction**2
     assert events == [size, "load_checked", *["measure_quality"] * look, "released"]
 
 
-def test_nothing_is_reserved_for_pictures_that_are_not_decoded() -> None:
-    checker = RecordChecker(MINIMAL, decode=False, reserve=lambda size: pytest.fail(f"{size}"))
-    assert not checker.check(record_of("PNG")).problems
+def test_nothing_is_reserved_for_pictures_that_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks_record, "reserve_working_bytes", lambda size: pytest.fail(f"{size}"))
+    assert not RecordChecker(MINIMAL, decode=False).check(record_of("PNG")).problems
