@@ -1,17 +1,18 @@
 """Checks that a HEIF is complete and moderate before libheif sees it, and decodes it.
 
-libheif fills in tiles that it cannot decode, so half a photograph would pass for a whole one. And the frames
-inside may have another size than the file says. libheif itself applies the rotation, mirroring and crop of a
-file, and a reader has to ignore the Exif orientation (ISO/IEC 23008-12, 6.5.10 and annex A).
+libheif fills in tiles that it cannot decode, so half a photograph would pass for a whole one. It refuses
+frames of another size than the file says (from 1.23 on), before it allocates memory for them. It also applies
+the rotation, mirroring and crop of a file, and a reader has to ignore the Exif orientation (ISO/IEC 23008-12,
+6.5.10 and annex A).
 
-Sources: ISO/IEC 14496-12, 8.11 (items); ISO/IEC 23008-12 (HEIF); ISO/IEC 14496-15, 8.3 (HEVC in files);
-ITU-T H.265, 7.3 (the size of a frame).
+Sources: ISO/IEC 14496-12, 8.11 (items); ISO/IEC 23008-12 (HEIF); ISO/IEC 14496-15, 8.3 (HEVC in files).
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,16 +30,12 @@ _KIND = "heif"
 _HEVC = frozenset((b"hvc1", b"hev1"))
 #: Pixels that are decoded for each pixel of the picture: the picture, its alpha, and the edges of tiles.
 _PIXELS_PER_PIXEL, _MORE_PIXELS = 4, 1 << 24
-#: Pixels by which a side may be larger inside than the file says, to fill the last block.
-_MAX_PADDING = 64
 _SLICES_UNTIL = 32
 #: Bytes that a unit never has (ITU-T H.265, 7.4.2.1), but a download that was not finished.
 _START_CODE = re.compile(rb"\0\0[\0-\2]")
-_SEQUENCE = 33
-_MAX_SIDE = 1 << 16
 _MAX_DEPTH = 8
-#: Position of the length of lengths in an `hvcC`, and of its arrays of parameter sets.
-_LENGTHS_AT, _ARRAYS_AT = 21, 22
+#: Position of the length of lengths in an `hvcC`.
+_LENGTHS_AT = 21
 _OF_FILE, _OF_ITEM_DATA = 0, 1
 
 
@@ -253,8 +250,7 @@ def _check_picture(data: bytes, items: _Items, size: tuple[int, int], bounds: Bo
     pixels = 0
     checked: set[int] = set()
     for item in _needed(items, bounds):
-        width, height = _size_of(data, items, item)
-        pixels += width * height
+        pixels += math.prod(_size_of(data, items, item))
         if pixels > most:
             times = pixels // max(1, size[0] * size[1])
             raise bounds.fault("tiles", f"{_KIND}: its tiles have at least {times} times its pixels")
@@ -270,7 +266,7 @@ def _check_picture(data: bytes, items: _Items, size: tuple[int, int], bounds: Bo
             if needed != present:
                 raise corrupt(f"heif: it has {present} of {needed} tiles")
         if kind in _HEVC:
-            _check_frame(data, content, _property(items, item, b"hvcC"), (width, height))
+            _check_frame(data, content, _property(items, item, b"hvcC"))
 
 
 def _needed(items: _Items, bounds: Bounds) -> Iterator[int]:
@@ -303,13 +299,11 @@ def _content_of(data: bytes, items: _Items, item: int) -> bytes:
     return b"".join(data[begin:end] for begin, end in extents)
 
 
-def _check_frame(data: bytes, content: bytes, setup: Box | None, size: tuple[int, int]) -> None:
-    """Checks that the units of a frame fill its item, and that the frame has the size of the item."""
-    if setup is None or setup.begin + _ARRAYS_AT >= len(data):
+def _check_frame(data: bytes, content: bytes, setup: Box | None) -> None:
+    """Checks that the units of a frame fill its item; libheif compares the sizes of both."""
+    if setup is None or setup.begin + _LENGTHS_AT >= len(data):
         raise corrupt("heif: an image in it lacks its parameters")
     length_bytes = (data[setup.begin + _LENGTHS_AT] & 3) + 1
-    for unit in _parameter_sets(data[setup.begin : setup.end]):
-        _check_unit(unit, size)
     position = slices = 0
     while position < len(content):
         length = number(content, position, length_bytes)
@@ -318,74 +312,7 @@ def _check_frame(data: bytes, content: bytes, setup: Box | None, size: tuple[int
             raise corrupt("heif: the data of an image in it is damaged")
         if _START_CODE.search(content, position, position + length) or not content[position + length - 1]:
             raise corrupt("heif: the data of an image in it is damaged")
-        kind = content[position] >> 1 & 63
-        slices += kind < _SLICES_UNTIL
-        if kind == _SEQUENCE:
-            _check_unit(content[position : position + length], size)
+        slices += (content[position] >> 1 & 63) < _SLICES_UNTIL
         position += length
     if not slices:
         raise corrupt("heif: an image in it has no pixels")
-
-
-def _parameter_sets(setup: bytes) -> Iterator[bytes]:
-    """Yields the units in an `hvcC`."""
-    at = _ARRAYS_AT + 1
-    for _ in range(setup[_ARRAYS_AT]):
-        count = number(setup, at + 1, 2)
-        at += 3
-        for _ in range(count):
-            if at + 2 > len(setup):
-                return
-            length = number(setup, at, 2)
-            yield setup[at + 2 : at + 2 + length]
-            at += 2 + length
-
-
-def _check_unit(unit: bytes, size: tuple[int, int]) -> None:
-    """Checks the size of the frame in a sequence parameter set (ITU-T H.265, 7.3.2.2)."""
-    if len(unit) < 2 or unit[0] >> 1 & 63 != _SEQUENCE:
-        return
-    frame = _frame_size(unit[2:])
-    if frame is None or any(inside > outside + _MAX_PADDING for inside, outside in zip(frame, size)):
-        frame_size = "of unknown size" if frame is None else "with {} x {} pixels".format(*frame)
-        raise corrupt(f"heif: an image of {size[0]} x {size[1]} pixels has a frame {frame_size}")
-
-
-def _frame_size(parameters: bytes) -> tuple[int, int] | None:
-    """Returns width and height in pixels; None if the parameters are damaged."""
-    clean = parameters[:1024].replace(b"\0\0\3", b"\0\0")  # bytes that only avoid start codes
-    bits = int.from_bytes(clean, "big")
-    left = 8 * len(clean)
-
-    def read(count: int) -> int:
-        nonlocal left
-        if count > left:
-            raise EOFError
-        left -= count
-        return bits >> left & ((1 << count) - 1)
-
-    def read_exponential() -> int:
-        zeros = 0
-        while not read(1):
-            zeros += 1
-            if zeros > 31:
-                raise EOFError
-        return (1 << zeros) - 1 + read(zeros)
-
-    try:
-        read(4)
-        layers = read(3)
-        read(1)
-        read(88 + 8)  # the profile and the level
-        if layers:
-            present = [(read(1), read(1)) for _ in range(layers)]
-            read(2 * (8 - layers))
-            for profile, level in present:
-                read(88 * profile + 8 * level)
-        read_exponential()
-        if read_exponential() == 3:
-            read(1)
-        width, height = read_exponential(), read_exponential()
-    except EOFError:
-        return None
-    return (width, height) if 0 < width < _MAX_SIDE and 0 < height < _MAX_SIDE else None
