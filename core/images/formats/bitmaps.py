@@ -57,12 +57,12 @@ class PnmImage(OpenedImage):
             return None
         return DeepHeader(UINT16, len(self.image.getbands()), self.image.size, self._highest)
 
-    def _load(self, is_damaged: bool) -> Image.Image:
+    def _load(self) -> Image.Image:
         """Decodes with Pillow what it decodes in C, and the rest here."""
         image = self.image
         tile = image.tile[0]
         if tile.codec_name not in ("ppm", "ppm_plain"):
-            return super()._load(is_damaged)
+            return super()._load()
         if image.mode == "1":
             pixels, raw_mode = self._bits(), "1;8"
         else:

@@ -78,7 +78,7 @@ class HeifImage(OpenedImage):
             image: Image.Image = HeifImageFile(io.BytesIO(self.data))
         return image
 
-    def _load(self, is_damaged: bool) -> Image.Image:
+    def _load(self) -> Image.Image:
         """Decodes the picture, upright, unless libheif reports damage."""
         size = self.image.size
         with _unsupported_features():

@@ -109,10 +109,10 @@ class Jpeg2000Image(OpenedImage):
         alpha = "straight" if bands[-1] == "A" else ""
         return DeepHeader(UINT16, len(bands), self.image.size, (1 << self.depth) - 1, alpha)
 
-    def _load(self, is_damaged: bool) -> Image.Image:
+    def _load(self) -> Image.Image:
         """Scales to 8 bits what Pillow does not scale."""
         if self.depth == _SHALLOW or self.image.mode in _DECODED_BY_PILLOW:
-            return super()._load(is_damaged)
+            return super()._load()
         scaled = scaled_to_8_bits(self._samples(), (1 << self.depth) - 1)
         decoded = Image.frombytes(self.image.mode, self.image.size, scaled.tobytes())
         decoded.info = self.image.info

@@ -104,7 +104,7 @@ class JpegXlImage(OpenedImage):
     def _is_animated(self) -> bool:
         return self._header.is_animated
 
-    def _load(self, is_damaged: bool) -> Image.Image:
+    def _load(self) -> Image.Image:
         """Decodes the first frame, upright, with libjxl."""
         return decode_jpeg_xl(self.data, self._header)
 

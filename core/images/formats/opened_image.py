@@ -200,12 +200,12 @@ class OpenedImage:
             if not keep_damaged:
                 raise
             damage = fault.message
-        return LoadedImage(self._load(bool(damage)), damage=damage)
+        return LoadedImage(self._load(), damage=damage)
 
     def _check_pixels(self) -> None:
         """Checks that all pixels are there, if Pillow does not."""
 
-    def _load(self, is_damaged: bool) -> Image.Image:
+    def _load(self) -> Image.Image:
         """Decodes the pixels of the first frame, also of a file that is damaged."""
         self.image.load()
         return self.image

@@ -99,7 +99,7 @@ class PngImage(OpenedImage):
         if total < expected:
             raise truncated(f"png: its pixels are {total} bytes instead of {expected}: rows are missing")
 
-    def _load(self, is_damaged: bool) -> Image.Image:
+    def _load(self) -> Image.Image:
         """Decodes the pixels, and scales the transparent color to their depth.
 
         Pillow leaves it in the depth of the file. Pillow decodes only the upper bytes of 16-bit RGB, so all

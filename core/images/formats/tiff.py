@@ -194,7 +194,7 @@ class TiffImage(OpenedImage):
     def _number(self, tag: int, default: int) -> int:
         return max(all_numbers(self.image.tag_v2.get(tag, default)))
 
-    def _load(self, is_damaged: bool) -> Image.Image:
+    def _load(self) -> Image.Image:
         """Decompresses the strips or tiles, which Pillow then reads."""
         image, tags = self.image, self.image.tag_v2
         luma_chroma = (
@@ -202,7 +202,7 @@ class TiffImage(OpenedImage):
         )
         is_raw = bool(image.tile) and image.tile[0].codec_name != "libtiff"
         if is_raw and not luma_chroma and not _has_planes(tags):
-            return super()._load(is_damaged)  # uncompressed: Pillow detects missing data itself
+            return super()._load()  # uncompressed: Pillow detects missing data itself
         layout = layout_of(tags)
         segments = _segments(self.data, layout, self.bounds)
         planes = _planes(layout, self.data, segments)
@@ -223,7 +223,7 @@ class TiffImage(OpenedImage):
         image.use_load_libtiff = False
         rows = RandomAccessFile(lambda begin, size: pixels[begin : begin + size], len(pixels))
         image.fp = io.BufferedReader(rows)
-        return super()._load(is_damaged)
+        return super()._load()
 
     @staticmethod
     def metadata(data: bytes) -> Iterator[MetadataBlock]:

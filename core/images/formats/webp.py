@@ -1,5 +1,7 @@
 """WebP: still pictures are decoded without the canvases that Pillow's decoder for animations keeps.
 
+That decoder reads the header, and refuses a file that is shorter than it says.
+
 Source: RFC 9649.
 """
 
@@ -10,7 +12,6 @@ from itertools import islice
 
 from PIL import Image
 
-from shardwright.core.images.faults import truncated
 from shardwright.core.images.formats.containers import check_chunks, chunks
 from shardwright.core.images.formats.jpeg import wrap_rgb
 from shardwright.core.images.formats.opened_image import MetadataBlock, OpenedImage
@@ -22,11 +23,6 @@ _METADATA_FLAGS = 0x08 | 0x04
 _MAX_CHUNKS = 100_000
 #: Bytes per pixel in Pillow's decoder of animations: two canvases, a copy, the image, its colors.
 _ANIMATED_BYTES = 20
-
-
-def _stated_bytes(data: bytes) -> int:
-    """Returns the size of the file by its header (2.4)."""
-    return 8 + int.from_bytes(data[4:8], "little")
 
 
 class WebpImage(OpenedImage):
@@ -52,15 +48,10 @@ class WebpImage(OpenedImage):
         """Returns whether the pixels are those of a video frame (2.5)."""
         return any(chunk.type == b"VP8 " for chunk in chunks(self.data, "webp"))
 
-    def _check_pixels(self) -> None:
-        stated = _stated_bytes(self.data)
-        if len(self.data) < stated:
-            raise truncated(f"webp: it ends after {len(self.data)} of {stated} bytes")
-
-    def _load(self, is_damaged: bool) -> Image.Image:
-        """Decodes the pixels of a sound file with one frame to RGB or RGBA, as Pillow chooses."""
-        if is_damaged or self.animated:
-            return super()._load(is_damaged)
+    def _load(self) -> Image.Image:
+        """Decodes the pixels of a file with one frame to RGB or RGBA, as Pillow chooses."""
+        if self.animated:
+            return super()._load()
         import imagecodecs
 
         pixels = imagecodecs.webp_decode(self.data, hasalpha=True)
@@ -74,7 +65,7 @@ class WebpImage(OpenedImage):
     @staticmethod
     def without_metadata(data: bytes) -> bytes:
         """Drops chunks, and their flags in VP8X (2.7)."""
-        out, stated = [], _stated_bytes(data)
+        out, stated = [], 8 + int.from_bytes(data[4:8], "little")
         for chunk in chunks(data, "webp"):
             if chunk.content.start > stated:
                 break
