@@ -185,21 +185,17 @@ def annotate(
         or any(item.segmentation is not None for item in annotations.objects or ())
     )
     needed = 0 if has_memory or not has_masks else math.prod(image.frame.size) * _WORKING_BYTES
-    with reserve_working_bytes(needed):
-        return _values_of(source, mask)
-
-
-def _values_of(source: _AnnotatedSource, mask: bytes | None) -> Annotated:
-    annotations, roles = source.annotations, source.roles
+    roles = source.roles
     values: dict[FeatureRole, Sequence[Any]] = {}
-    if not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
-        values |= _object_values(source)
-    if annotations.captions:
-        values[FeatureRole.CAPTION] = [_text(caption) for caption in annotations.captions]
-    if FeatureRole.SEMANTIC_MASK in roles:
-        values |= _semantic_values(source, mask)
-    if not roles.isdisjoint(_PANOPTIC):
-        values |= _panoptic_values(source, mask)
+    with reserve_working_bytes(needed):
+        if not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
+            values |= _object_values(source)
+        if annotations.captions:
+            values[FeatureRole.CAPTION] = [_text(caption) for caption in annotations.captions]
+        if FeatureRole.SEMANTIC_MASK in roles:
+            values |= _semantic_values(source, mask)
+        if not roles.isdisjoint(_PANOPTIC):
+            values |= _panoptic_values(source, mask)
     stored = {role: items for role, items in values.items() if role in roles}
     counts = {name: count for name, count in source.counts.items() if count}
     label = None

@@ -64,9 +64,9 @@ class ConvertedImage(NamedTuple):
       height: Height in pixels.
       width: Width in pixels.
       channels: 1 or 3 (for kept bytes, what a decoder returns: up to 4), or the number of `--channels`.
+      frame: The steps from the source image to the stored image.
       kept: Whether the bytes are unchanged from the source.
       animated: Whether the source has more frames than the one that is stored.
-      frame: The steps from the source image to the stored image.
       decoding: How the source was decoded.
       on_background: Whether a part of the picture shows the background color.
       dtype: Type of its samples: uint8, uint16 or float32.
@@ -77,9 +77,9 @@ class ConvertedImage(NamedTuple):
     height: int
     width: int
     channels: int
-    kept: bool
-    animated: bool
     frame: Frame
+    kept: bool = False
+    animated: bool = False
     decoding: Decoding = Decoding()
     on_background: bool = False
     dtype: str = "uint8"
@@ -338,7 +338,6 @@ def _transform_samples(opened: OpenedImage, header: DeepHeader, settings: Conver
             height=pixels.shape[0],
             width=pixels.shape[1],
             channels=channels,
-            kept=False,
             animated=opened.animated,
             frame=frame,
             decoding=decoding,
@@ -457,7 +456,6 @@ def _encode(
         height=picture.height,
         width=picture.width,
         channels=3 if stored == "webp" else len(picture.getbands()),  # WebP has no gray
-        kept=False,
         animated=opened.animated,
         frame=frame,
         decoding=decoding,
@@ -496,7 +494,6 @@ def _keep(
         width=frame.size[0],
         channels=channels,
         kept=True,
-        animated=False,
         frame=frame,
         decoding=decoding,
     )

@@ -429,7 +429,7 @@ def _entries_of_shard(path: str, shard: Shard) -> list[Entry]:
     """Returns the entries of a shard; none if its ledger is missing or belongs to another file."""
     folder, _, file = path.rpartition("/")
     ledger = storage.join(folder or ".", f"{SHARDS_DIR}/{file.partition('.tfrecord')[0]}.jsonl.gz")
-    with contextlib.suppress(ValueError), storage.translated_errors("read", ledger):
-        if storage.exists(ledger):
-            return list(written_entries(storage.read_bytes(ledger), shard.sha256))
+    data = storage.read_if_exists(ledger)
+    with contextlib.suppress(ValueError):
+        return list(written_entries(data, shard.sha256)) if data is not None else []
     return []
