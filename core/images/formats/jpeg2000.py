@@ -20,7 +20,7 @@ from shardwright.core.images.color import scaled_to_8_bits
 from shardwright.core.images.deep_pixels import UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, truncated, unsupported
 from shardwright.core.images.formats.containers import Box, boxes, number
-from shardwright.core.images.formats.opened_image import OpenedImage, check_size
+from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.schemas.bounds import Bounds
 
 _KIND = "jpeg2000"
@@ -94,7 +94,6 @@ class Jpeg2000Image(OpenedImage):
 
     def _read_header(self, max_pixels: int) -> Image.Image:
         size, profile = read_header(self.data, max_pixels, self.bounds)
-        check_size(size.picture, max_pixels)
         image = super()._read_header(max_pixels)
         self.depth = size.bits
         if profile:
