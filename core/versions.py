@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shardwright.core import storage
@@ -66,19 +67,9 @@ def list_versions(output: str) -> list[VersionRecord]:
     Raises:
       EngineError: If the storage failed.
     """
-
-    def read(name: str) -> VersionRecord:
-        try:
-            return read_version_record(output, name)
-        except UsageError as error:
-            pinned = storage.exists(storage.join(version_path(output, name), PINNED_JSON))
-            return VersionRecord(
-                name, VersionState.DAMAGED, created_at(name), pinned=pinned, problem=error.message
-            )
-
     names = version_names(output)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        return list(executor.map(read, names))
+        return list(executor.map(partial(_stored_record, output), names))
 
 
 def require_judged(output: str, record: VersionRecord) -> None:
@@ -109,6 +100,13 @@ def read_version_record(output: str, version: str) -> VersionRecord:
       UsageError: If its `version.json` is damaged.
       EngineError: If the storage failed.
     """
+    record = _stored_record(output, version)
+    require_undamaged(record)
+    return record
+
+
+def _stored_record(output: str, version: str) -> VersionRecord:
+    """Returns the record of a version; with a damaged `version.json`, it has the state `DAMAGED`."""
     directory = version_path(output, version)
     path = storage.join(directory, VERSION_JSON)
     data = storage.read_if_exists(path)
@@ -118,10 +116,13 @@ def read_version_record(output: str, version: str) -> VersionRecord:
     try:
         return replace(VersionRecord.loads(data), version=version, pinned=pinned)  # it may be copied
     except ValueError as error:
-        raise UsageError(
+        problem = (
             f"{printable(path)} cannot be used: {str(error).rstrip('.')}; restore it, or remove that "
             "version's directory."
-        ) from error
+        )
+        return VersionRecord(
+            version, VersionState.DAMAGED, created_at(version), pinned=pinned, problem=problem
+        )
 
 
 def write_version_record(output: str, record: VersionRecord, hold: HeldLease | None = None) -> None:
