@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import missing_shards, read_dataset
-from shardwright.core.rebuild.task import OUTCOMES_DIR, RebuildTask, read_outcome, stage
+from shardwright.core.rebuild.task import OUTCOMES_DIR, RebuildTask, read_document, read_outcome, stage
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions import (
@@ -164,11 +164,7 @@ def _rolled_back(output: str, others: list[VersionRecord], latest: str) -> Itera
 
 def read_input(output: str) -> InputState | None:
     """Returns the stored state of the input; None if there is none, or if it cannot be used."""
-    data = storage.read_if_exists(storage.join(output, INPUT_JSON))
-    try:
-        return InputState.loads(data) if data is not None else None
-    except ValueError:
-        return None
+    return read_document(output, INPUT_JSON, InputState)
 
 
 def is_overtaken(task: RebuildTask, records: Sequence[VersionRecord]) -> bool:

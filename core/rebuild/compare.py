@@ -17,7 +17,7 @@ from shardwright.core.images.read import map_refs
 from shardwright.core.lease import read_holder
 from shardwright.core.plan.assign import ShardId
 from shardwright.core.rebuild.begin import PreviousState, touched_files, warned
-from shardwright.core.rebuild.task import RebuildTask, stage
+from shardwright.core.rebuild.task import RebuildTask, read_document, stage
 from shardwright.core.shards.reuse import (
     PreviousBuild,
     ReusableBuilds,
@@ -157,11 +157,7 @@ def read_state(output: str) -> ScrubState:
     Raises:
       EngineError: If the storage failed.
     """
-    data = storage.read_if_exists(storage.join(output, SCRUB_JSON))
-    try:
-        return ScrubState.loads(data) if data is not None else ScrubState()
-    except ValueError:
-        return ScrubState()
+    return read_document(output, SCRUB_JSON, ScrubState) or ScrubState()
 
 
 def remember(

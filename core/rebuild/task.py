@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import stored_document, write_text
@@ -21,13 +21,15 @@ from shardwright.core.lease import HeldLease, Lease
 from shardwright.schemas.configuration.gates import GateFile
 from shardwright.schemas.configuration.job import Hook
 from shardwright.schemas.configuration.settings import ConvertSettings, RebuildSettings
-from shardwright.schemas.dataset import WORK_DIR, pretty_json
+from shardwright.schemas.dataset import WORK_DIR, Document, pretty_json
 from shardwright.schemas.log_lines import StderrHandler, json_line, one_line
 from shardwright.schemas.version import version_path
 
 OUTCOMES_DIR = f"{WORK_DIR}/outcomes"
 #: Number of outcomes that are kept.
 MAX_OUTCOMES = 30
+
+D = TypeVar("D", bound=Document)
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,19 @@ class RebuildTask:
     def directory(self) -> str:
         """The dataset directory of the version."""
         return version_path(self.output, self.version)
+
+
+def read_document(output: str, file: str, kind: type[D]) -> D | None:
+    """Returns what an earlier run stored in a file of an output; None if it is missing or cannot be used.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    data = storage.read_if_exists(storage.join(output, file))
+    try:
+        return kind.loads(data) if data is not None else None
+    except ValueError:
+        return None
 
 
 def outcome_file(task: RebuildTask) -> str:
