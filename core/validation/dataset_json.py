@@ -168,10 +168,9 @@ def check_counts(document: Mapping[str, Any], dataset: Dataset, ledgers: Dataset
     true = sums_of_headers(headers, dataset.splits)
     if not true["dtypes"] and "dtypes" not in document:
         del true["dtypes"]
-    recorded = document.get("ledger")
-    if isinstance(recorded, Mapping) and not balances(recorded, dataset):
+    if not balances(dataset.ledger, dataset):
         # The check of the whole directory reports these.
-        true["ledger"] = {**true["ledger"], **{name: recorded.get(name) for name in ("listed", *Outcome)}}
+        true["ledger"] = {**true["ledger"], **{name: dataset.ledger[name] for name in ("listed", *Outcome)}}
     for name, value in true.items():
         if name in document:  # otherwise its digest is wrong
             for finding in _differences(name, document[name], value):
@@ -385,8 +384,8 @@ def check_dataset_json(
     ]
     if not _are_about_document(findings):  # otherwise they would be computed from wrong fields
         findings += check_made_files(directory, dataset)
-    agrees = isinstance(document.get("ledger"), Mapping) and balances(document["ledger"], dataset)
-    if agrees and not _are_about_document(findings) and not has_own_digest(document):
+    agrees = balances(dataset.ledger, dataset) and not _are_about_document(findings)
+    if agrees and not has_own_digest(document):
         message = f"its fields are not those that its field {DIGEST!r} was made of: one of them was changed"
         findings.append(_wrong(message))
     return findings

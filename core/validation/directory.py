@@ -80,11 +80,11 @@ def _looks_like_shard(name: str, splits: tuple[str, ...]) -> bool:
 
 def balances(ledger: Mapping[str, Any], dataset: Dataset) -> bool:
     """Returns whether the totals of a ledger agree with each other and with the number of records."""
-    return ledger.get("listed") == _accounted(ledger) and ledger.get("written") == dataset.all_records
+    return bool(ledger["listed"] == _accounted(ledger) and ledger["written"] == dataset.all_records)
 
 
 def _accounted(ledger: Mapping[str, Any]) -> int:
-    return sum(ledger.get(outcome.value, 0) for outcome in Outcome)
+    return sum(ledger[outcome] for outcome in Outcome)
 
 
 def unneeded_indexes(dataset: Dataset, files: Sequence[str], empty: bool = False) -> list[str]:
@@ -126,8 +126,8 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
     if not balances(ledger, dataset):
         yield Finding(
             FindingCode.COUNT_MISMATCH,
-            f"dataset.json counts {ledger.get('listed')} as listed, accounts for {_accounted(ledger)} and "
-            f"has {counted(dataset.all_records, 'record')} for {ledger.get('written')} as written",
+            f"dataset.json counts {ledger['listed']} as listed, accounts for {_accounted(ledger)} and "
+            f"has {counted(dataset.all_records, 'record')} for {ledger['written']} as written",
         )
 
 
