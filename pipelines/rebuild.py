@@ -98,7 +98,6 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     from shardwright.core.shards.reuse import ReusableBuilds
     from shardwright.transforms.plan import PlanDataset, PlanShards
     from shardwright.transforms.rebuild import (
-        CommitVersion,
         CompareWithPrevious,
         PublishVersion,
         VerifyVersion,
@@ -146,10 +145,8 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     )  # ShardResult
     verified = results | "VerifyVersion" >> VerifyVersion(task, forecast, previous)
     # ShardCheck; FindingSummary; Statistics
-    committed = results | "CommitVersion" >> CommitVersion(
-        task, previous, decision, forecast, verified.checks
-    )  # outcome or None
-    return committed | "PublishVersion" >> PublishVersion(task, previous, decision, verified)  # outcome
+    publish = PublishVersion(task, previous, decision, forecast, verified)
+    return results | "PublishVersion" >> publish  # outcome
 
 
 def rebuild(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -27,7 +28,6 @@ from shardwright.core.rebuild.compare import (
 from shardwright.core.rebuild.finish import finish, publish
 from shardwright.core.rebuild.gate import commit_version, gate_version
 from shardwright.core.rebuild.task import RebuildTask
-from shardwright.core.shards.finish import condense
 from shardwright.core.shards.reuse import near
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.sources.listing import ListingDigest, add_up
@@ -165,15 +165,17 @@ def VerifyVersion(
 
 
 @composite
-def CommitVersion(
+def PublishVersion(
     results: beam.PCollection[ShardResult],
     task: RebuildTask,
     previous: beam.PCollection[PreviousState],
     decision: beam.PCollection[Decision],
     forecast: beam.PCollection[Forecast],
-    checks: beam.PCollection[ShardCheck],
-) -> beam.PCollection[dict[str, Any] | None]:
-    """Commits the shards as a dataset. `PCollection[ShardResult] -> PCollection[outcome or None]`.
+    verified: Validated,
+) -> beam.PCollection[dict[str, Any]]:
+    """Commits the shards, compares them with the latest version, applies the gates, and switches the pointer.
+
+    `PCollection[ShardResult] -> PCollection[outcome of the rebuild]`. Cleans up in the end.
 
     Args:
       results: The shards.
@@ -181,45 +183,6 @@ def CommitVersion(
       previous: PCollection of the one PreviousState.
       decision: PCollection of the one Decision.
       forecast: PCollection of the one Forecast.
-      checks: PCollection of ShardCheck.
-    """
-
-    def committed(
-        decision: Decision,
-        results: Iterable[ShardResult],
-        forecast: Forecast,
-        checks: Any,
-        previous: PreviousState,
-    ) -> dict[str, Any] | None:
-        return commit_version(task, previous, decision, forecast, condense(results), list(checks))
-
-    condensed = results | "CondenseResults" >> CondenseResults()  # ShardResult
-    return decision | "Commit" >> beam.Map(
-        committed,
-        beam.pvalue.AsIter(condensed),
-        beam.pvalue.AsSingleton(forecast),
-        beam.pvalue.AsList(checks),
-        beam.pvalue.AsSingleton(previous),
-    )  # outcome or None
-
-
-@composite
-def PublishVersion(
-    committed: beam.PCollection[dict[str, Any] | None],
-    task: RebuildTask,
-    previous: beam.PCollection[PreviousState],
-    decision: beam.PCollection[Decision],
-    verified: Validated,
-) -> beam.PCollection[dict[str, Any]]:
-    """Compares a new version with the latest one, applies the gates, switches the pointer, and cleans up.
-
-    `PCollection[outcome or None] -> PCollection[outcome of the rebuild]`.
-
-    Args:
-      committed: The outcome of the commit.
-      task: The rebuild.
-      previous: PCollection of the one PreviousState.
-      decision: PCollection of the one Decision.
       verified: Results of checking the version's shards.
     """
 
@@ -241,7 +204,15 @@ def PublishVersion(
             report_sink(task.output)
         return finish(task, previous, decision, record)
 
-    one_previous = beam.pvalue.AsSingleton(previous)
+    one_previous, checks = beam.pvalue.AsSingleton(previous), beam.pvalue.AsList(verified.checks)
+    condensed = results | "CondenseResults" >> CondenseResults()  # ShardResult
+    committed = decision | "Commit" >> beam.Map(
+        partial(commit_version, task),
+        one_previous,
+        beam.pvalue.AsSingleton(forecast),
+        beam.pvalue.AsIter(condensed),
+        checks,
+    )  # outcome or None
     changes = (
         committed
         | "ListLedgers" >> beam.FlatMap(ledgers, one_previous).with_output_types(LedgerPair)  # LedgerPair
@@ -251,7 +222,7 @@ def PublishVersion(
         published,
         one_previous,
         beam.pvalue.AsSingleton(decision),
-        beam.pvalue.AsList(verified.checks),
+        checks,
         beam.pvalue.AsIter(verified.findings),
         added_statistics(verified.statistics),
         beam.pvalue.AsSingleton(changes),

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +19,7 @@ from shardwright.core.rebuild.compare import Decision, repaired_shards, scrub_fa
 from shardwright.core.rebuild.task import RebuildTask, stage
 from shardwright.core.report.gather import gather
 from shardwright.core.report.render import render
+from shardwright.core.shards.finish import condense
 from shardwright.core.validation.directory import check_directory, check_sidecars
 from shardwright.core.validation.results import ResultFiles, Results, write_results
 from shardwright.core.validation.shard import ShardCheck
@@ -48,10 +49,10 @@ from shardwright.schemas.version import (
 
 def commit_version(
     task: RebuildTask,
-    previous: PreviousState,
     decision: Decision,
+    previous: PreviousState,
     forecast: Forecast,
-    results: Sequence[ShardResult],
+    results: Iterable[ShardResult],
     checks: Sequence[ShardCheck],
 ) -> dict[str, Any] | None:
     """Writes the `dataset.json` of a new version and its side files.
@@ -68,6 +69,7 @@ def commit_version(
     """
     if not decision.build:
         return None
+    results = condense(results)
     if read_version_record(task.output, task.version).state is not VersionState.BUILDING:
         return {"work": work_of(results)}  # the engine ran this step again after the gates
     settings = replace(task.settings, max_bad_fraction=1.0)
