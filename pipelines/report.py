@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.concurrency.worker_pool import worker_pool
 from shardwright.core.dataset_files import write_result
-from shardwright.core.report.data import ReportData
-from shardwright.core.report.gather import gather, gather_files
+from shardwright.core.report.gather import ReportData, gather, gather_files
 from shardwright.core.report.render import render
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines import run

@@ -1,4 +1,4 @@
-"""Gathers the contents of the page from a dataset directory, and reads only what it needs."""
+"""The contents of the page, gathered from a dataset directory; reads only what it needs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
+from typing import Any, NamedTuple, TypeVar
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset, short_names
@@ -18,17 +18,11 @@ from shardwright.core.preview import ledger_entries
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import infer_schema, schema_of_plan
-from shardwright.core.report.data import (
-    Checked,
-    ClassSheet,
-    RecordAt,
-    ReportData,
-    RunFacts,
-    Sample,
-    with_some_samples,
-)
-from shardwright.core.report.measures import Document, Measures, ObjectCounts, measure, ranked
+from shardwright.core.report.measures import Document, Measures, ObjectCounts, SourceSummary, measure, ranked
 from shardwright.core.report.thumbnails import (
+    Quarantined,
+    RecordAt,
+    Thumbnail,
     draw_quarantine,
     draw_thumbnails,
     has_drawn_annotations,
@@ -53,6 +47,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.plain_text import printable
+from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.splits import totals_of
 from shardwright.schemas.version import (
     DIFF_JSON,
@@ -60,7 +55,9 @@ from shardwright.schemas.version import (
     VERSION_JSON,
     VersionRecord,
     VersionState,
+    scrub_text,
     split_version,
+    time_text,
     version_name,
 )
 
@@ -71,6 +68,129 @@ _INFER_FROM = 64
 _DAMAGES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _T = TypeVar("_T")
+
+
+class Sample(NamedTuple):
+    """A record that is shown, and the key of its image."""
+
+    at: RecordAt
+    key: str
+
+
+class ClassSheet(NamedTuple):
+    """Some images of one class."""
+
+    label: str
+    records: int
+    samples: tuple[Sample, ...]
+
+
+def with_some_samples(
+    sheets: Iterable[ClassSheet], choose: Callable[[Sequence[Sample]], Iterable[Sample]]
+) -> tuple[ClassSheet, ...]:
+    """Returns the sheets that have samples left after a choice."""
+    chosen = (sheet._replace(samples=tuple(choose(sheet.samples))) for sheet in sheets)
+    return tuple(sheet for sheet in chosen if sheet.samples)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Results of a validation.
+
+    Attributes:
+      report: Contents of `findings.json`.
+      pairs: Findings about duplicates that are shown side by side.
+      image_findings: Mapping of code to the findings about single images that are shown.
+      current: Whether the results are about the present build of the dataset.
+    """
+
+    report: ValidationReport
+    pairs: tuple[Finding, ...] = ()
+    image_findings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
+    current: bool = True
+
+    def with_some_images(self, choose: Callable[[Sequence[Finding]], Iterable[Finding]]) -> Checked:
+        """Returns the results with the findings about single images that are left after a choice."""
+        chosen = {code: tuple(choose(findings)) for code, findings in self.image_findings.items()}
+        return replace(self, image_findings={code: findings for code, findings in chosen.items() if findings})
+
+    def severity(self, code: str) -> str:
+        """Returns the severity of the findings with a code."""
+        return self.report.gates.severity(FindingCode(code)).value
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Contents of `run.json` that the page shows.
+
+    Attributes:
+      input: Inputs of the conversion, as the user wrote them.
+      detected_as: Kind of each input, such as `class folders`.
+      splits_from: What decided the splits. None if it is not known.
+      sources: Sizes of all originals.
+      scrub: What a rebuild read again of the previous version. Empty for nothing.
+    """
+
+    input: tuple[str, ...] = ()
+    detected_as: tuple[str, ...] = ()
+    splits_from: SplitsFrom | None = None
+    sources: SourceSummary = field(default_factory=SourceSummary)
+    scrub: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> list[tuple[str, str]]:
+        """Each input with its kind, which is empty if it is not known."""
+        return list(zip_longest(self.input, self.detected_as[: len(self.input)], fillvalue=""))
+
+    @property
+    def read_again(self) -> str:
+        """How much of the previous version a rebuild read again, as text."""
+        return printable(scrub_text(self.scrub)) if self.scrub else ""
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Contents of the page.
+
+    Attributes:
+      name: Name of the dataset.
+      place: Path of the dataset, for the commands that the page recommends.
+      drawn: When the page was drawn. Empty to omit it.
+      dataset: Contents of `dataset.json`. None for files without one.
+      records: Number of records.
+      bytes: Number of bytes in all shards.
+      shards: Number of shards.
+      checked: Results of a validation. None if there are none.
+      measures: Measurements of images and objects.
+      sheets: Images of some classes.
+      pictures: Images of the records that are shown.
+      run: Facts about the conversion.
+      annotated: Whether boxes, masks or key points are drawn on the images.
+      quarantine: Some of the quarantined images.
+      drift: Contents of `diff.json`: the differences from the previous dataset. None if there is none.
+      of_version: The `version.json` of a version. None for a dataset without versions.
+      list_page: Relative link to the page of all versions. Empty if there is none.
+      left_out: One sentence for each part that could not be read.
+    """
+
+    name: str
+    place: str = ""
+    drawn: str = ""
+    dataset: Dataset | None = None
+    records: int = 0
+    bytes: int = 0
+    shards: int = 0
+    checked: Checked | None = None
+    measures: Measures = field(default_factory=Measures)
+    sheets: tuple[ClassSheet, ...] = ()
+    pictures: Mapping[RecordAt, Thumbnail] = field(default_factory=dict)
+    run: RunFacts = field(default_factory=RunFacts)
+    annotated: bool = False
+    quarantine: tuple[Quarantined, ...] = ()
+    drift: Document | None = None
+    of_version: VersionRecord | None = None
+    list_page: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 def gather(
@@ -184,7 +304,7 @@ def _gather(
     return ReportData(
         name=dataset.name,
         place=printable(directory),
-        drawn=as_time(time.time()),
+        drawn=f"{time_text(time.time())} UTC",
         dataset=dataset,
         records=dataset.all_records,
         bytes=total,
@@ -247,7 +367,7 @@ def gather_files(
     return ReportData(
         name=printable(name),
         place=printable(name),
-        drawn=as_time(time.time()),
+        drawn=f"{time_text(time.time())} UTC",
         records=records,
         bytes=total,
         shards=len(files),
@@ -312,11 +432,6 @@ def _read_run(document: Document) -> RunFacts:
     run = from_json(RunFacts, document)
     _ = run.read_again  # reports damage at once
     return run
-
-
-def as_time(seconds: float) -> str:
-    """Returns seconds since the epoch as text for people."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 #: Classes whose images are shown: up to this many all, else the largest, the smallest and some between.

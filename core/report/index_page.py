@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name, utc
-from shardwright.core.report.gather import as_time
 from shardwright.core.report.pages import draw_page, first_small_page
 from shardwright.core.versions import accept_command, is_accepted, list_versions, read_pointer
 from shardwright.schemas.codes import Severity
@@ -106,7 +105,7 @@ def version_view(
       percentage of the records of the largest listed version.
     """
     seconds = created_at(record.version)  # eight digits are not always a date
-    began, stamp = (as_time(seconds), utc(seconds)) if seconds > 0 else ("", "")
+    began, stamp = (f"{time_text(seconds)} UTC", utc(seconds)) if seconds > 0 else ("", "")
     refusals = sorted(record.refusals, key=lambda refusal: refusal.severity is not Severity.ERROR)
     accepted = [one for one in refusals if is_accepted(one, record.accepted)]
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)
@@ -282,7 +281,7 @@ def gather_index(output: str, now: float) -> IndexData:
         for (version, file), there in zip(places, executor.map(is_there, places)):
             if there:
                 files.setdefault(version, set()).add(file)
-    return IndexData(printable(output), records, files, pointer, problem, as_time(now))
+    return IndexData(printable(output), records, files, pointer, problem, f"{time_text(now)} UTC")
 
 
 def write_index(output: str) -> None:

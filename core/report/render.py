@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shardwright.core.report.data import Checked, ReportData, with_some_samples
+from shardwright.core.report.gather import Checked, ReportData, with_some_samples
 from shardwright.core.report.index_page import version_view
 from shardwright.core.report.measures import SAMPLE_HEADS, SPREAD_HEADS, class_rows, ranked
 from shardwright.core.report.pages import LETTERS, draw_page, first_small_page, with_page_digest

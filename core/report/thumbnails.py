@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -24,7 +25,6 @@ from shardwright.core.preview import SIDE, record_of, record_thumbnail, thumbnai
 from shardwright.core.records.compression import records_at
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.values import size_of
-from shardwright.core.report.data import Quarantined, RecordAt, Thumbnail
 from shardwright.core.report.measures import PictureSize
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import QUARANTINE_JSONL
@@ -65,6 +65,42 @@ _MAX_SOURCE_PIXELS = 24_000_000
 PATIENCE = 6.0
 #: Formats in which a part of an image can be decoded.
 _PARTIAL = frozenset({"jpeg", "png"})
+
+
+class Thumbnail(NamedTuple):
+    """A small image.
+
+    Attributes:
+      jpeg: Contents of the JPEG. Empty if the image could not be decoded.
+      width: Width in pixels.
+      height: Height in pixels.
+      problem: Short reason why there is no thumbnail.
+      stored: Size of the stored image. None if it is not known.
+    """
+
+    jpeg: bytes = b""
+    width: int = 0
+    height: int = 0
+    problem: str = ""
+    stored: PictureSize | None = None
+
+
+class RecordAt(NamedTuple):
+    """The place of a record: its shard, and the offset of its frame in the uncompressed shard."""
+
+    file: str
+    offset: int
+
+
+class Quarantined(NamedTuple):
+    """An image that was left out for a fault."""
+
+    key: str
+    uri: str
+    stage: str
+    reason: str
+    message: str
+    picture: Thumbnail | None = None
 
 
 def has_drawn_annotations(features: Iterable[FeatureSpec]) -> bool:

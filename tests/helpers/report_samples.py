@@ -10,9 +10,16 @@ from typing import Any
 from PIL import Image
 
 from helpers import pictures
-from shardwright.core.report.data import ClassSheet, Quarantined, RecordAt, ReportData, Sample, Thumbnail
-from shardwright.core.report.gather import PAIRS, select_findings, shown_places
+from shardwright.core.report.gather import (
+    PAIRS,
+    ClassSheet,
+    ReportData,
+    Sample,
+    select_findings,
+    shown_places,
+)
 from shardwright.core.report.measures import PictureSize, measure
+from shardwright.core.report.thumbnails import Quarantined, RecordAt, Thumbnail
 from shardwright.schemas.codes import QUALITY, WARNINGS, FindingCode
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, Pair

@@ -23,11 +23,10 @@ from helpers.tfds_reading import read_dataset
 from PIL import Image, ImageOps
 
 from shardwright.core.report import thumbnails
-from shardwright.core.report.data import Quarantined, RecordAt, RunFacts
-from shardwright.core.report.gather import gather, gather_files, shown_classes
+from shardwright.core.report.gather import RunFacts, gather, gather_files, shown_classes
 from shardwright.core.report.measures import short
 from shardwright.core.report.render import code_groups, render, settings_in_effect, split_text
-from shardwright.core.report.thumbnails import draw_quarantine, read_quarantine
+from shardwright.core.report.thumbnails import Quarantined, RecordAt, draw_quarantine, read_quarantine
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.drift import Changes, Pair

@@ -17,7 +17,7 @@ from helpers.report_samples import HOSTILE, dataset_of, drift_of, made_up
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.report.data import ReportData
+from shardwright.core.report.gather import ReportData
 from shardwright.core.report.measures import histogram
 from shardwright.core.report.pages import MAX_PAGE_BYTES, environment, shortened
 from shardwright.core.report.render import AMOUNTS, class_tables, render
