@@ -1,6 +1,6 @@
 """Decides which listed images are copies of others: by equal source bytes, or by pictures that look alike.
 
-The steps that bring images together are in `transforms/dedupe.py` and `transforms/dedupe_near.py`.
+The steps that bring images together are in `transforms/dedupe.py`.
 """
 
 from __future__ import annotations

@@ -51,8 +51,7 @@ from shardwright.transforms.building_blocks import (
     in_global_window,
     merge_all,
 )
-from shardwright.transforms.dedupe import DedupeExact, LimitPerClass
-from shardwright.transforms.dedupe_near import DedupeNear
+from shardwright.transforms.dedupe import DedupeExact, DedupeNear, LimitPerClass
 from shardwright.transforms.runner_features import has_one_worker, report_source
 
 #: References of one place: of a shard, or of the keys or ids in a bucket.
