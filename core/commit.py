@@ -34,7 +34,7 @@ from shardwright.core.validation.directory import check_directory, unexpected_sh
 from shardwright.core.validation.results import ResultFiles, Results, write_results
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas import dataset
-from shardwright.schemas.codes import CheckDepth, ExitCode, FindingCode, Outcome, QuarantineReason, Severity
+from shardwright.schemas.codes import CheckDepth, ExitCode, Outcome, QuarantineReason, Severity
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
@@ -182,7 +182,7 @@ def commit(
         # The file keeps the findings of earlier checks of the same build, but this run found only its own.
         report = replace(stored, counts=whole.by_code(), findings=whole.by_place())
         outcome["findings"] = report.counts
-        outcome["warnings"] += report.lines(Severity.WARNING)
+        outcome["warnings"] += [group.line for group in report.groups() if group.severity is Severity.WARNING]
         refusal = _refusal(job, result, report)
         if refusal:
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
@@ -316,13 +316,8 @@ def _refusal(job: ConversionJob, built: Dataset, report: ValidationReport) -> st
     bad_reasons = Counter(built.ledger["reasons"].get(Outcome.QUARANTINED, {}))
     filtered = built.ledger["reasons"].get(Outcome.FILTERED, {})
     if report.errors:
-        counts = ", ".join(
-            f"{count:,} {code}"
-            for code, count in report.counts.items()
-            if report.gates.severity(FindingCode(code)) is Severity.ERROR
-        )
         return (
-            f"The written dataset did not pass verification ({counts}): see "
+            f"The written dataset did not pass verification ({report.errors_of(report.counts)}): see "
             f"{printable(storage.join(job.directory, dataset.FINDINGS_JSON))}; nothing was published. "
             "Check the disk, then run "
             "again with --resume."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,10 +15,10 @@ from shardwright.core.sources.folder_tree import CLASS_FOLDERS
 from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import log
 from shardwright.pipelines.tables import ERROR, GOOD, WARNING, console, one_line, print_table, warn
-from shardwright.schemas.codes import CheckDepth, FindingCode, Severity, time_in_words
+from shardwright.schemas.codes import CheckDepth, Severity, time_in_words
 from shardwright.schemas.dataset import QUARANTINE_JSONL, REPORT_HTML, Dataset
 from shardwright.schemas.drift import Kind
-from shardwright.schemas.findings import Finding, ValidationReport
+from shardwright.schemas.findings import Finding, FindingsOfCode, ValidationReport
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.splits import by_split
@@ -40,7 +39,6 @@ _OF_REBUILD = (
 )  # fmt: skip
 #: Seconds from which on a run is long enough to state its speed.
 _SETTLED_SECONDS = 10.0
-_SEVERITIES = list(Severity)
 _STYLES = {Severity.ERROR: ERROR, Severity.WARNING: WARNING, Severity.NOTE: ""}
 _EXAMPLES = 20
 _EXAMPLES_OF_CODE = 3
@@ -345,67 +343,52 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
       report: The findings.
       stored: Whether all findings are stored too, so that the terminal may shorten messages.
     """
-    out = console()
-    codes = sorted(
-        map(FindingCode, report.counts),
-        key=lambda code: (_SEVERITIES.index(report.gates.severity(code)), code.value),
-    )
-    if codes:
-        width = max(len(f"{report.counts[code.value]:,}") for code in codes)
-        for code in codes:
-            severity = report.gates.severity(code)
-            line = Text(f"  {report.counts[code.value]:>{width},} ").append(code.value, _STYLES[severity])
-            line.append(f" ({severity}){_found_before(report, code)}")
-            if severity is Severity.NOTE:
-                line.append(_worst(report, code))
+    out, groups = console(), report.by_severity()
+    if groups:
+        width = max(len(f"{group.count:,}") for group in groups)
+        for group in groups:
+            line = Text(f"  {group.count:>{width},} ").append(group.code.value, _STYLES[group.severity])
+            line.append(f" ({group.severity}){_found_before(report, group)}")
+            if group.severity is Severity.NOTE:
+                line.append(_worst(group))
             out.print(line)
         out.print()
-    notes = [code for code in codes if report.gates.severity(code) is Severity.NOTE]
-    serious = [code for code in codes if code not in notes]
+    serious = [group for group in groups if group.severity is not Severity.NOTE]
     if serious:
-        findings = _examples(report, serious)
-        for finding in findings:
-            line = Text("  ").append(finding.code.value, _STYLES[report.gates.severity(finding.code)])
+        most = max(1, min(_EXAMPLES_OF_CODE, _EXAMPLES // len(serious)))
+        examples = [(group, finding) for group in serious for finding in group.findings[:most]][:_EXAMPLES]
+        for group, finding in examples:
+            line = Text("  ").append(group.code.value, _STYLES[group.severity])
             cut = out.width if stored and out.is_terminal else None
             out.print(line.append(f" {example_line(finding, cut, line.cell_len + 1)}"))
-        more = sum(report.counts[code.value] for code in serious) - len(findings)
+        more = sum(group.count for group in serious) - len(examples)
         if more > 0:
             out.print(f"  and {more:,} more")
         out.print()
     _print_verdict(out, report)
-    if notes and not stored:
+    if len(serious) < len(groups) and not stored:
         out.print("  --report FILE writes all notes to a file")
 
 
-def _worst(report: ValidationReport, code: FindingCode) -> str:
+def _worst(group: FindingsOfCode) -> str:
     """Returns the worst findings of a code by the names of their images, for the end of its line."""
-    findings = [finding for finding in report.findings if finding.code is code]
-    scored = [finding for finding in findings if finding.score is not None]
-    worst = sorted(scored, key=lambda finding: finding.score or 0.0) or findings
+    scored = [finding for finding in group.findings if finding.score is not None]
+    worst = sorted(scored, key=lambda finding: finding.score or 0.0) or group.findings
     names = [one_line(finding.key or finding.sentence) for finding in worst[:_EXAMPLES_OF_CODE]]
     if not names:
         return ""
-    more = ", ..." if report.counts[code.value] > len(names) else ""
+    more = ", ..." if group.count > len(names) else ""
     return f"; {'the worst' if scored else 'such as'}: {', '.join(names)}{more}"
 
 
-def _found_before(report: ValidationReport, code: FindingCode) -> str:
+def _found_before(report: ValidationReport, group: FindingsOfCode) -> str:
     """Returns the earlier check that found the findings of a code that this one did not find."""
-    count = report.counts[code.value] - report.run.counts.get(code.value, 0)
-    run = next((run for run in report.previous if run.counts.get(code.value)), None)
+    count = group.count - report.run.counts.get(group.code, 0)
+    run = next((run for run in report.previous if run.counts.get(group.code)), None)
     if not count or run is None:
         return ""
-    some = "" if count == report.counts[code.value] else f"{count:,} of them "
+    some = "" if count == group.count else f"{count:,} of them "
     return f", {some}found by the {run.depth} check of {time_in_words(run.time)}"
-
-
-def _examples(report: ValidationReport, codes: Sequence[FindingCode]) -> list[Finding]:
-    """Returns some findings of each code, those of the first codes first."""
-    most = max(1, min(_EXAMPLES_OF_CODE, _EXAMPLES // len(codes)))
-    findings: list[Finding] = []
-    for code in codes:
-        findings += islice((finding for finding in report.findings if finding.code is code), most)
-    return findings[:_EXAMPLES]
 
 
 def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> str:
@@ -446,7 +429,7 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
         line.append("Sound", GOOD).append(_NOT_LOOKED_AT.get(report.run.check_depth, ""))
     out.print(line.append(f"; {read}" + (f"; {totals}" if totals else "")))
     if report.passed and report.errors:
-        errors = _errors(report, report.counts)
+        errors = report.errors_of(report.counts)
         out.print(
             f"  The errors ({errors}) were found by an earlier check of the same build. The exit code is 0 "
             "because this check did not look for them."
@@ -455,15 +438,9 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
 
 def refusal_of(report: ValidationReport) -> str:
     """Returns why a check did not pass, in one sentence."""
-    errors = _errors(report, report.run.counts)
+    errors = report.errors_of(report.run.counts)
     count = report.number_of(Severity.ERROR, report.run.counts)
     return f"{one_line(report.dataset)} is not sound: {counted(count, 'error')} ({errors})."
-
-
-def _errors(report: ValidationReport, counts: Mapping[str, int]) -> str:
-    """Returns the codes that are errors, with their numbers."""
-    errors = (code for code in counts if report.gates.severity(FindingCode(code)) is Severity.ERROR)
-    return ", ".join(f"{counts[code]:,} {code}" for code in errors)
 
 
 def print_statistics(document: Mapping[str, Any]) -> None:

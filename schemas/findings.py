@@ -121,6 +121,33 @@ class Gates:
 
 
 @dataclass(frozen=True)
+class FindingsOfCode:
+    """The findings of one code in a report.
+
+    Attributes:
+      code: The code.
+      severity: Severity of the findings.
+      count: Number of findings.
+      findings: Those that the report stores, by place.
+    """
+
+    code: FindingCode
+    severity: Severity
+    count: int
+    findings: Sequence[Finding]
+
+    @property
+    def line(self) -> str:
+        """The number of findings, and the message of the first one."""
+        text = f"{self.count:,} {self.code}"
+        for first in self.findings[:1]:
+            where = f" in {first.shard}" if first.shard else ""
+            key = f" ({first.key})" if first.key else ""
+            text += f", the first{where}{key}: {first.sentence}"
+        return printable(text)
+
+
+@dataclass(frozen=True)
 class CheckRun:
     """One check of a dataset.
 
@@ -230,23 +257,25 @@ class ValidationReport:
         """Whether this check found no error; this decides the exit code."""
         return not self.number_of(Severity.ERROR, self.run.counts)
 
-    def lines(self, severity: Severity) -> list[str]:
-        """Returns a line for each code of a severity: the number of findings, and the first one."""
+    def groups(self) -> list[FindingsOfCode]:
+        """Returns the findings of each code, in the order of the codes."""
+        stored: dict[FindingCode, list[Finding]] = {FindingCode(code): [] for code in self.counts}
+        for finding in self.findings:
+            stored.setdefault(finding.code, []).append(finding)
         return [
-            self.line(FindingCode(code))
-            for code in self.counts
-            if self.gates.severity(FindingCode(code)) is severity
+            FindingsOfCode(code, self.gates.severity(code), self.counts.get(code, len(some)), some)
+            for code, some in sorted(stored.items())
         ]
 
-    def line(self, code: FindingCode) -> str:
-        """Returns the number of findings of a code, and the message of the first one."""
-        text = f"{self.counts[code.value]:,} {code}"
-        first = next((finding for finding in self.findings if finding.code is code), None)
-        if first is not None:
-            where = f" in {first.shard}" if first.shard else ""
-            key = f" ({first.key})" if first.key else ""
-            text += f", the first{where}{key}: {first.sentence}"
-        return printable(text)
+    def by_severity(self) -> list[FindingsOfCode]:
+        """Returns the findings of each code, the most severe first."""
+        severities = list(Severity)
+        return sorted(self.groups(), key=lambda group: severities.index(group.severity))
+
+    def errors_of(self, counts: Mapping[str, int]) -> str:
+        """Returns the codes that are errors, with their numbers in `counts`."""
+        errors = (code for code in counts if self.gates.severity(FindingCode(code)) is Severity.ERROR)
+        return ", ".join(f"{counts[code]:,} {code}" for code in errors)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as `findings.json` stores it."""

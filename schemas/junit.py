@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from shardwright.schemas.codes import FindingCode, Severity, sought
-from shardwright.schemas.findings import Finding, ValidationReport
+from shardwright.schemas.findings import Finding, FindingsOfCode, ValidationReport
 from shardwright.schemas.units import counted
 
 #: Number of findings in the text of one test case.
@@ -28,20 +29,14 @@ def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> byt
       report: Result of the validation.
       expectations: Names of the expectations that were checked.
     """
-    codes = sought(report.run.check_depth, bool(report.against))
-    cases = []
-    for code in FindingCode:
-        is_shown = code.value in report.counts or code in codes
-        if is_shown and code is not FindingCode.EXPECTATION:  # each of these has its own test case
-            findings = [finding for finding in report.findings if finding.code is code]
-            cases.append(_case("findings", code.value, report, report.counts.get(code.value, 0), findings))
+    found = {group.code: group for group in report.groups()}
+    unmet = found.pop(FindingCode.EXPECTATION, None)  # each expectation has its own test case
+    codes = found.keys() | sought(report.run.check_depth, bool(report.against)) - {FindingCode.EXPECTATION}
+    cases = [_case("findings", code.value, found.get(code)) for code in FindingCode if code in codes]
     for name in expectations:
-        findings = [
-            finding
-            for finding in report.findings
-            if finding.code is FindingCode.EXPECTATION and finding.message.startswith(f"{name}: ")
-        ]
-        cases.append(_case("expectations", name, report, len(findings), findings))
+        findings = [one for one in unmet.findings if one.message.startswith(f"{name}: ")] if unmet else []
+        of_name = replace(unmet, count=len(findings), findings=findings) if unmet else None
+        cases.append(_case("expectations", name, of_name))
     failures = sum(case.find("failure") is not None for case in cases)
     counts = {"tests": str(len(cases)), "failures": str(failures), "errors": "0", "skipped": "0"}
     suites = ElementTree.Element("testsuites", {"name": "shardwright", **counts})
@@ -51,18 +46,17 @@ def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> byt
     return bytes(ElementTree.tostring(suites, "utf-8", xml_declaration=True)) + b"\n"
 
 
-def _case(
-    group: str, name: str, report: ValidationReport, count: int, findings: list[Finding]
-) -> ElementTree.Element:
+def _case(group: str, name: str, found: FindingsOfCode | None) -> ElementTree.Element:
+    """Returns a test case with its findings, which are errors or not."""
     names = {"classname": f"shardwright.{group}", "name": name, "time": "0"}
     case = ElementTree.Element("testcase", names)
-    if not count:
+    if found is None or not found.count:
         return case
-    text = "\n".join(_line(finding) for finding in findings[:_SHOWN])
-    if count > _SHOWN:
-        text += f"\nand {count - _SHOWN} more, see the report"
-    message = findings[0].message if count == 1 else counted(count, "finding")
-    if report.gates.severity(findings[0].code) is Severity.ERROR:
+    text = "\n".join(_line(finding) for finding in found.findings[:_SHOWN])
+    if found.count > _SHOWN:
+        text += f"\nand {found.count - _SHOWN} more, see the report"
+    message = found.findings[0].message if found.count == 1 else counted(found.count, "finding")
+    if found.severity is Severity.ERROR:
         failure = ElementTree.SubElement(case, "failure", {"message": _clean(message), "type": name})
         failure.text = _clean(text)
     else:

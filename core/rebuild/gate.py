@@ -25,12 +25,12 @@ from shardwright.core.validation.results import ResultFiles, Results, write_resu
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.core.versions import is_accepted, read_version_record, write_version_record
 from shardwright.schemas import dataset as files
-from shardwright.schemas.codes import CheckDepth, FindingCode, Outcome, Severity
+from shardwright.schemas.codes import CheckDepth, Outcome, Severity
 from shardwright.schemas.configuration.gates import IMAGE_LIMITS, GateFile, check
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.drift import Changes, Described, Drift, Kind, drift_between
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.findings import Finding, FindingSummary, ValidationReport, Violation
+from shardwright.schemas.findings import Finding, FindingsOfCode, FindingSummary, Violation
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import Forecast
@@ -133,20 +133,17 @@ class Accepted:
     counts: Mapping[str, int] = field(default_factory=dict)
     findings: Mapping[str, frozenset[Hashable]] = field(default_factory=dict)
 
-    def weigh_findings(self, violation: Violation, report: ValidationReport) -> Violation:
+    def weigh_findings(self, violation: Violation, group: FindingsOfCode) -> Violation:
         """Returns a violation about findings, as a warning if all of them were accepted.
 
         Findings are compared one by one if both versions store all of them, else by their number.
         """
         if not self._covers(violation):
             return violation
-        code = violation.name
-        count, before = report.counts[code], self.counts.get(code, 0)
-        stored = [finding for finding in report.findings if finding.code == code]
-        accepted = self.findings.get(code, frozenset())
-        if (len(stored), len(accepted)) != (count, before):
-            return self._weigh(violation, max(0, count - before))
-        new = [finding for finding in stored if _identity(finding) not in accepted]
+        before, accepted = self.counts.get(group.code, 0), self.findings.get(group.code, frozenset())
+        if (len(group.findings), len(accepted)) != (group.count, before):
+            return self._weigh(violation, max(0, group.count - before))
+        new = [finding for finding in group.findings if _identity(finding) not in accepted]
         first = new[0] if new else None
         return self._weigh(
             violation, len(new), f"{first.key or first.shard}: {first.sentence}" if first else ""
@@ -252,11 +249,10 @@ def gate_version(
             drift = drift_between(old, _describe(task.output, task.version, dataset), changes)
             digests[DIFF_JSON] = write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
         judged = []
-        for code in map(FindingCode, report.counts):
-            severity = report.gates.severity(code)
-            if severity is not Severity.NOTE:
-                item = Violation("findings", code.value, severity, report.line(code))
-                judged.append((item, accepted.weigh_findings(item, report)))
+        for group in report.groups():
+            if group.severity is not Severity.NOTE:
+                item = Violation("findings", group.code.value, group.severity, group.line)
+                judged.append((item, accepted.weigh_findings(item, group)))
         limit, bad = task.settings.max_bad_fraction, dataset.ledger["quarantined"]
         if dataset.bad_fraction > limit:
             value, most = percent_beside_limit(dataset.bad_fraction, limit)

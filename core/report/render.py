@@ -14,12 +14,12 @@ from shardwright.core.report.index_page import version_view
 from shardwright.core.report.measures import SAMPLE_HEADS, SPREAD_HEADS, class_rows, ranked
 from shardwright.core.report.pages import LETTERS, draw_page, first_small_page, with_page_digest
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
-from shardwright.schemas.codes import MEANINGS, Severity, time_in_words
+from shardwright.schemas.codes import MEANINGS, time_in_words
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_from
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import drift_tables
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.findings import Finding
+from shardwright.schemas.findings import FindingsOfCode
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import SplitsFrom, settings_json
 from shardwright.schemas.splits import by_split, in_split_order, totals_of
@@ -166,7 +166,6 @@ _MAX_COLUMNS = 6
 _EXTREMES_FROM = 12
 #: Largest number of rows of one outcome. The smallest are combined into one.
 _MAX_REASONS = 7
-_SEVERITIES = [severity.value for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)]
 
 
 class Amount(NamedTuple):
@@ -228,16 +227,7 @@ def class_tables(dataset: Dataset, amount: Amount) -> dict[str, Any] | None:
     }
 
 
-class CodeGroup(NamedTuple):
-    """The findings of one code."""
-
-    code: str
-    severity: str
-    number: int
-    findings: tuple[Finding, ...]
-
-
-def code_groups(checked: Checked | None, rows: int) -> list[CodeGroup]:
+def code_groups(checked: Checked | None, rows: int) -> list[FindingsOfCode]:
     """Returns the findings by code, the most severe first.
 
     Args:
@@ -246,17 +236,9 @@ def code_groups(checked: Checked | None, rows: int) -> list[CodeGroup]:
     """
     if checked is None:
         return []
-    by_code: dict[str, list[Finding]] = {code: [] for code in checked.report.counts}
-    for finding in checked.report.findings:
-        by_code.setdefault(finding.code.value, []).append(finding)
-    share = max(1, min(_MAX_ROWS_PER_CODE, rows // max(1, len(by_code))))
-    groups = [
-        CodeGroup(
-            code, checked.severity(code), checked.report.counts.get(code, len(some)), tuple(some[:share])
-        )
-        for code, some in by_code.items()
-    ]
-    return sorted(groups, key=lambda group: (_SEVERITIES.index(group.severity), group.code))
+    groups = checked.report.by_severity()
+    share = max(1, min(_MAX_ROWS_PER_CODE, rows // max(1, len(groups))))
+    return [replace(group, findings=group.findings[:share]) for group in groups]
 
 
 class Node(NamedTuple):

@@ -10,14 +10,14 @@ import pytest
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.rebuild.gate import Accepted
 from shardwright.schemas.codes import FindingCode, Severity
-from shardwright.schemas.findings import Finding, Gates, ValidationReport, Violation, Where
+from shardwright.schemas.findings import Finding, FindingsOfCode, Violation, Where
 
 CODE = FindingCode.SPLIT_LEAKAGE
 REFUSED = Violation("findings", CODE.value, Severity.ERROR, "some leak")
 
 
-def _report(count: int, *findings: Finding) -> ValidationReport:
-    return ValidationReport("d", "full", "f", 1, 9, 9, {CODE.value: count}, findings, Gates((CODE.value,)))
+def _found(count: int, *findings: Finding) -> FindingsOfCode:
+    return FindingsOfCode(CODE, Severity.ERROR, count, findings)
 
 
 def _pair(key: str, other: str) -> Finding:
@@ -31,7 +31,7 @@ def _pair(key: str, other: str) -> Finding:
 def test_findings_that_are_not_all_stored_are_compared_by_number(count: int, severity: Severity) -> None:
     known = frozenset((frozenset(("a", "b")),))
     accepted = Accepted("v1", ("findings",), counts={CODE.value: 1200}, findings={CODE.value: known})
-    found = accepted.weigh_findings(REFUSED, _report(count, _pair("x", "y")))
+    found = accepted.weigh_findings(REFUSED, _found(count, _pair("x", "y")))
     assert found.severity is severity
     assert ("3 are new" in found.message) is (severity is Severity.ERROR)
 
@@ -39,8 +39,8 @@ def test_findings_that_are_not_all_stored_are_compared_by_number(count: int, sev
 def test_a_pair_is_the_same_in_either_order() -> None:
     known = frozenset((frozenset(("a", "b")),))
     accepted = Accepted("v1", (CODE.value,), counts={CODE.value: 1}, findings={CODE.value: known})
-    assert accepted.weigh_findings(REFUSED, _report(1, _pair("b", "a"))).severity is Severity.WARNING
-    new = accepted.weigh_findings(REFUSED, _report(2, _pair("b", "a"), _pair("c", "a")))
+    assert accepted.weigh_findings(REFUSED, _found(1, _pair("b", "a"))).severity is Severity.WARNING
+    new = accepted.weigh_findings(REFUSED, _found(2, _pair("b", "a"), _pair("c", "a")))
     message = "some leak; 1 is new since version v1, the first: c: same source bytes"
     assert (new.severity, new.message) == (Severity.ERROR, message)
 
@@ -55,4 +55,4 @@ def test_more_bad_images_than_were_accepted_refuse(sound_dataset: Path) -> None:
 
 def test_findings_of_a_code_that_nobody_accepted_refuse() -> None:
     accepted = Accepted("v1", ("drift",), counts={CODE.value: 1})
-    assert accepted.weigh_findings(REFUSED, _report(1, _pair("a", "b"))) is REFUSED
+    assert accepted.weigh_findings(REFUSED, _found(1, _pair("a", "b"))) is REFUSED
