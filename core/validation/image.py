@@ -13,8 +13,7 @@ from PIL import Image
 
 from shardwright.core.images.convert import BYTES_PER_PIXEL, channels_of
 from shardwright.core.images.decode import load_checked, load_samples, open_image
-from shardwright.core.images.deep_pixels import DeepHeader, decode_raw, displayed
-from shardwright.core.images.formats.opened_image import OpenedImage
+from shardwright.core.images.deep_pixels import decode_raw, displayed
 from shardwright.core.images.quality_metrics import eight_bits
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.build import GRAY, RGB
@@ -119,8 +118,13 @@ def check_image(
         size = opened.image.size
         reduced = not whole and opened.reduce(_REDUCTION) > 1
         reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes()))
-        if opened.deep is not None:
-            return _check_deep(opened, opened.deep, declared, whole, Seen(problems, None, name))
+        if opened.deep is not None:  # more than 8 bits per sample
+            stored = load_samples(opened, MAX_PIXELS)
+            height, width, channels = stored.shape
+            problems += _declaration_problems((height, width, channels), declared, opened.deep.dtype)
+            colors = stored[:, :, :-1] if opened.deep.alpha else stored
+            shown = displayed(colors if whole else colors[:1, :1])  # nobody looks at a part
+            return Seen(problems, shown, name, (width, height), colors if whole else None)
         image = load_checked(opened, MAX_PIXELS, damaged_too).image
         samples = _samples_of(image) if whole and declared.dtype is not None else None
     except NotACandidate:
@@ -159,34 +163,6 @@ def _samples_of(image: Image.Image) -> npt.NDArray[Any]:
     samples = np.asarray(eight_bits(image))
     samples = samples.reshape(*samples.shape[:2], -1)
     return samples if samples.shape[2] % 2 else samples[:, :, :-1]
-
-
-def _check_deep(
-    opened: OpenedImage, header: DeepHeader, declared: DeclaredImage, whole: bool, seen: Seen
-) -> Seen:
-    """Decodes an image of more than 8 bits per sample and compares it with what is declared about it.
-
-    Args:
-      opened: The image.
-      header: Its samples, by its header.
-      declared: What its record declares about it.
-      whole: Whether the samples are needed.
-      seen: Facts that are already known about it.
-
-    Raises:
-      ImageFault: If it cannot be decoded.
-    """
-    samples = load_samples(opened, MAX_PIXELS)
-    height, width, channels = samples.shape
-    problems = [*seen.problems, *_declaration_problems((height, width, channels), declared, header.dtype)]
-    colors = samples[:, :, :-1] if header.alpha else samples
-    image = displayed(colors if whole else colors[:1, :1])  # nobody looks at a part
-    return seen._replace(
-        problems=problems,
-        image=image,
-        size=(width, height),
-        samples=colors if whole else None,
-    )
 
 
 def _check_bare(
