@@ -238,12 +238,9 @@ def copies_of(links: Iterable[list[tuple[Ranked, Ranked]]]) -> dict[str, str]:
 
 def mark_similar(batch: EncodedRefs, copies: Mapping[str, str]) -> EncodedRefs:
     """Marks the copies in a batch."""
-    refs = list(decode_refs(batch))
-    if copies.keys().isdisjoint(ref.key for ref in refs):
-        return batch
     return encode_refs(
         ref._replace(outcome=Outcome.DEDUPLICATED, reason=copies[ref.key], message="")
         if ref.is_candidate and ref.key in copies
         else ref
-        for ref in refs
+        for ref in decode_refs(batch)
     )
