@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import tee, zip_longest
-from typing import IO, NamedTuple, cast
+from typing import IO, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
@@ -18,7 +17,6 @@ from shardwright.core.images.metadata import in_words
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, read_records
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.core.validation.directory import other_digest
 from shardwright.core.validation.duplicates import ComparedRecord, labels_of
 from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
@@ -201,23 +199,22 @@ def _check_opened(
     check = ShardCheck(task.file, task.split)
     records = _Records(task, schema, check)
     find = records.find
-    with storage.open_local(opened.path) as file, ThreadPoolExecutor(1) as hashing:
+    crc32c = ""
+    with storage.open_local(opened.path) as file:
         check.bytes = os.fstat(file.fileno()).st_size
-        summed = hashing.submit(_checksums, file.fileno(), check.bytes) if task.expected else None
-        if task.expected and check.bytes < task.expected.bytes:
-            find(
-                FindingCode.SHARD_TRUNCATED,
-                f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
-            )
+        if task.expected:
+            if check.bytes < task.expected.bytes:
+                sizes = f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}"
+                find(FindingCode.SHARD_TRUNCATED, sizes)
+            sha256, checksum = storage.checksums_of(file)
+            if sha256 == task.expected.sha256:
+                crc32c = checksum
+            else:
+                find(FindingCode.SHARD_CHECKSUM, other_digest(sha256, task.expected.sha256))
+            file.seek(0)
         if depth >= CheckDepth.FAST:
             records.open_ledger(opened.ledger_data)
         _check_records(file, records, depth, sound)
-        crc32c = ""
-        if summed and task.expected:
-            sha256, crc32c = summed.result()
-            if sha256 != task.expected.sha256:
-                find(FindingCode.SHARD_CHECKSUM, other_digest(sha256, task.expected.sha256))
-                crc32c = ""
     ledger = records.ledger
     if ledger is not None:
         whole = task.expected is not None and check.records == task.expected.records
@@ -234,12 +231,6 @@ def _check_opened(
     if opened.index_data is not None and _OTHER_SHARD.isdisjoint(finding.code for finding in check.findings):
         records.check_index(opened.index_data)
     return check
-
-
-def _checksums(descriptor: int, size: int) -> tuple[str, str]:
-    """Returns sha256 and crc32c of a file, whose position does not change: another thread reads records."""
-    whole = RandomAccessFile(partial(storage.read_fully, descriptor), size)
-    return storage.checksums_of(cast("IO[bytes]", whole))
 
 
 @dataclass

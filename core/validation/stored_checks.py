@@ -18,7 +18,6 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -270,14 +269,12 @@ def _terms(schema: RecordSchema, split: str, labels: int) -> dict[str, Any]:
     }
 
 
-@lru_cache(16)
 def _software() -> dict[str, str]:
     """Returns the versions of the software that decodes and judges images."""
     here = {"shardwright": __version__, "numpy": np.__version__, "machine": platform.machine()}
     return {**codec_versions(), **here}
 
 
-@lru_cache(16)
 def _contract_digest(schema: RecordSchema, labels: int) -> str:
     names = schema.labels
     promised = {
