@@ -240,28 +240,27 @@ def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) 
         yield wrong("the file is missing; convert wrote it")
         return
     if ledgers.complete is not None:
-        files = list(_ledgers(dataset, ledgers))
-        with sorted_lines(quarantined_lines(directory, files)) as lines:
-            digest = hashlib.sha256()
-            for text in lines:
-                digest.update(text)
-        stored = true = [b""]
-        if digest.hexdigest() != _sha256(data):  # only then, all lines are needed in memory
-            with sorted_lines(quarantined_lines(directory, files)) as lines:
-                true, stored = b"".join(lines).split(b"\n"), data.split(b"\n")
-        missing, extra = Counter(true) - Counter(stored), Counter(stored) - Counter(true)
-        for line in sorted(extra):
-            position = stored.index(line) + 1
-            yield wrong(f"line {position} ({_key_of(line)}) does not match a quarantined image of a ledger")
-        if len(missing) > len(extra):
-            left_out = sorted(set(missing))[len(extra) :]
-            yield wrong(
-                f"{counted(len(left_out), 'quarantined image')} missing, such as {_key_of(left_out[0])}"
-            )
-        if missing or extra:
-            return
+        with sorted_lines(quarantined_lines(directory, _ledgers(dataset, ledgers))) as texts:
+            expected = b"".join(texts)
+        if data != expected:
+            problems = list(_differing_lines(data, expected))
+            yield from map(wrong, problems)
+            if problems:
+                return
     if dataset.files.get(QUARANTINE_JSONL, _sha256(data)) != _sha256(data):
         yield wrong(other_digest(_sha256(data), dataset.files[QUARANTINE_JSONL]))
+
+
+def _differing_lines(data: bytes, expected: bytes) -> Iterator[str]:
+    """Yields what is wrong with the lines of a `quarantine.jsonl`, whatever their order."""
+    lines, true = data.split(b"\n"), expected.split(b"\n")
+    missing, extra = Counter(true) - Counter(lines), Counter(lines) - Counter(true)
+    for line in sorted(extra):
+        position = lines.index(line) + 1
+        yield f"line {position} ({_key_of(line)}) does not match a quarantined image of a ledger"
+    if len(missing) > len(extra):
+        left_out = sorted(set(missing))[len(extra) :]
+        yield f"{counted(len(left_out), 'quarantined image')} missing, such as {_key_of(left_out[0])}"
 
 
 def _ledgers(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[LedgerFile]:
