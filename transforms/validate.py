@@ -28,7 +28,7 @@ from shardwright.core.validation.duplicates import (
     pictures_that_share,
     rows_of_ledger,
 )
-from shardwright.core.validation.objects import drops_objects, find_dropped_objects
+from shardwright.core.validation.objects import find_dropped_objects
 from shardwright.core.validation.outliers import (
     added_counts,
     check_balance,
@@ -42,7 +42,7 @@ from shardwright.core.validation.stored_checks import check_and_store, sum_up
 from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.findings import Finding, FindingSummary
-from shardwright.schemas.ledger import ShardResult
+from shardwright.schemas.ledger import ShardResult, written_entries
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.statistics import Statistics
 from shardwright.transforms.building_blocks import InThreads, composite
@@ -287,16 +287,15 @@ def CompareLedgers(
 def _read_ledger(result: ShardResult, forecast: Forecast, directory: str) -> Iterator[Any]:
     """Yields the rows of a shard's ledger by bucket, and findings about it."""
     header = result.header
-    # Records of a dataset with one split and one class have no differences.
-    compares = len(forecast.plan.shards) > 1 or len(forecast.plan.labels) > 1
-    if not header.file or not (compares or drops_objects(header)):
+    if not header.file:
         return
     ledger = ledger_file(*header.place)
     data = storage.read_existing(storage.join(directory, ledger))
     try:
-        rows = rows_of_ledger(data, header.split, header.file)
+        entries = [*written_entries(data)]
+        rows = rows_of_ledger(entries, header.split, header.file)
         packed = [*bucket_rows(rows, bucket_count(forecast.total), keys=False)]
-        lost = [*find_dropped_objects(data, header.file)] if drops_objects(header) else []
+        lost = [*find_dropped_objects(entries, header.file)]
     except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
         message = f"its ledger {ledger} is damaged ({error})"
         yield FindingSummary().add([Finding(FindingCode.LEDGER_MISMATCH, message, header.file)])

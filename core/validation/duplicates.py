@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
@@ -31,7 +31,7 @@ from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import Entry, written_entries
+from shardwright.schemas.ledger import Entry
 from shardwright.schemas.pictures import Picture
 
 #: Name of a shard, and the number of a record.
@@ -185,19 +185,13 @@ def bucket_rows(
     return packed_by(bucketed())
 
 
-def rows_of_ledger(data: bytes, split: str, file: str) -> list[ComparedRecord]:
-    """Returns the rows for the records in a shard's ledger.
-
-    Raises:
-      ValueError: If the ledger is damaged.
-    """
-    rows: list[ComparedRecord] = []
-    for number, entry in enumerate(written_entries(data)):
+def rows_of_ledger(entries: Iterable[Entry], split: str, file: str) -> Iterator[ComparedRecord]:
+    """Yields the rows for the records of a shard, given their entries in its ledger."""
+    for number, entry in enumerate(entries):
         # Images that --map made of one source may have different classes.
         labels = () if entry.source_key else labels_of(entry)
         record = ComparedRecord(file, number, entry.offset or 0, entry.key, split, labels)
-        rows.append(record._replace(source=entry.sha256 or None))
-    return rows
+        yield record._replace(source=entry.sha256 or None)
 
 
 def labels_of(entry: Entry) -> tuple[str, ...]:
@@ -208,15 +202,9 @@ def labels_of(entry: Entry) -> tuple[str, ...]:
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:
     """Yields the findings of one bucket: rows with one key, or one source in two splits or two classes."""
     (what, _), packs = bucket
-    index = ComparedRecord._fields.index(what)
-    rows = [row for pack in packs for row in unpack_rows(pack)]
-    values = Counter(row[index] for row in rows)
-    if len(values) == len(rows):  # as in nearly all datasets
-        return
     groups: defaultdict[str, list[ComparedRecord]] = defaultdict(list)
-    for row in rows:
-        if values[row[index]] > 1:
-            groups[row[index]].append(ComparedRecord._make(row))
+    for row in map(ComparedRecord._make, chain.from_iterable(map(unpack_rows, packs))):
+        groups[getattr(row, what)].append(row)
     for group in groups.values():
         group.sort(key=_PLACE)
         if what == SOURCE:
@@ -401,14 +389,12 @@ def _link(row: ComparedRecord, other: ComparedRecord, likeness: Likeness, apart:
 
 
 def _finding(code: FindingCode, link: Link) -> Finding:
-    match link.likeness:
-        case Likeness.SOURCE:
-            likeness = SAME_SOURCE
-        case Likeness.PIXELS:
-            likeness = "same pixels as {}"
-        case _:
-            likeness = f"it looks like {{}} ({link.bits_apart} of {_NEAR_BITS} bits differ)"
-    return _finding_of_pair(code, likeness, link.row, link.other)
+    texts = {
+        Likeness.SOURCE: SAME_SOURCE,
+        Likeness.PIXELS: "same pixels as {}",
+        Likeness.SIMILAR: f"it looks like {{}} ({link.bits_apart} of {_NEAR_BITS} bits differ)",
+    }
+    return _finding_of_pair(code, texts[Likeness(link.likeness)], link.row, link.other)
 
 
 def measured_rows(pictures: Iterable[Picture]) -> list[ComparedRecord]:

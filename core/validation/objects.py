@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.feature_roles import BOX_SIDES, KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.ledger import Entry, ShardHeader, written_entries
+from shardwright.schemas.ledger import Entry
 from shardwright.schemas.units import counted, is_or_are
 
 #: Tolerance by which a side or a point may leave the image, because writers use 32-bit floats.
@@ -177,11 +177,6 @@ _LOST = {
 }
 
 
-def drops_objects(header: ShardHeader) -> bool:
-    """Returns whether records of a shard lack objects of their sources."""
-    return any(header.boxes.get(name) for name in _LOST)
-
-
 def dropped_objects(entry: Entry) -> str:
     """Returns which objects of an image its record lacks, and why; empty if it has all of them."""
     counts = entry.boxes or {}
@@ -197,13 +192,9 @@ def dropped_objects(entry: Entry) -> str:
     return f"{objects} {is_or_are(lost_count)} not in the record: {reasons}{first}"
 
 
-def find_dropped_objects(data: bytes, file: str) -> Iterator[Finding]:
-    """Yields a finding for each record of a shard that lacks objects of its source.
-
-    Raises:
-      ValueError: If the ledger is damaged.
-    """
-    for index, entry in enumerate(written_entries(data)):
+def find_dropped_objects(entries: Iterable[Entry], file: str) -> Iterator[Finding]:
+    """Yields a finding for each record of a shard that lacks objects of its source."""
+    for index, entry in enumerate(entries):
         if message := dropped_objects(entry):
             code = FindingCode.OBJECTS_DROPPED
             yield Finding(code, message, file, index, entry.offset, entry.key)
@@ -303,14 +294,10 @@ def _value_problem(image: Image.Image, role: FeatureRole, schema: RecordSchema) 
 
 def _values_in(image: Image.Image) -> list[int]:
     """Returns the different values in a mask."""
-    if image.mode in ("L", "P"):
-        return [value for value, count in enumerate(image.histogram()) if count]
-    values = np.asarray(image)
-    if values.dtype == np.bool_:
-        return [value for value in (0, 1) if (values == value).any()]
+    values = np.asarray(image).ravel()
     if values.min() < 0 or values.max() > _NO_CLASS[-1]:
         return [int(value) for value in np.unique(values)]
-    return [int(value) for value in np.flatnonzero(np.bincount(values.ravel()))]
+    return [int(value) for value in np.flatnonzero(np.bincount(values))]
 
 
 def _some(values: list[int]) -> str:
