@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,7 +33,6 @@ from shardwright.schemas.version import (
 if TYPE_CHECKING:
     from shardwright.schemas.configuration.settings import RebuildSettings
 
-_REQUESTS_AT_ONCE = 16
 _NAMED = 3
 #: Largest number of names in the command that accepts a version. With more, gates are accepted as a whole.
 _MAX_ACCEPTED = 4
@@ -67,9 +65,7 @@ def list_versions(output: str) -> list[VersionRecord]:
     Raises:
       EngineError: If the storage failed.
     """
-    names = version_names(output)
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        return list(executor.map(partial(_stored_record, output), names))
+    return storage.at_once(partial(_stored_record, output), version_names(output))
 
 
 def require_judged(output: str, record: VersionRecord) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -110,9 +109,6 @@ def work_text(work: Mapping[str, int]) -> str:
         f"{counted(work['copied'], 'record')} copied, {counted(work['converted'], 'image')} converted, "
         f"{work['quarantined']:,} quarantined"
     )
-
-
-_READS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -324,8 +320,7 @@ def _write_check_list(
         # A reused shard brought its stored check along, and this run checks less deeply.
         return hashlib.sha256(storage.read_bytes(storage.join(task.directory, file))).hexdigest()
 
-    with ThreadPoolExecutor(_READS_AT_ONCE) as executor:
-        digests = dict(zip(stored, executor.map(sha256, stored)))
+    digests = dict(zip(stored, storage.at_once(sha256, stored)))
     if not digests:
         return {}
     text = pretty_json(with_digest({"files": digests}))

@@ -7,7 +7,6 @@ its beginning.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from shardwright.core import storage
@@ -28,9 +27,6 @@ from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.version import InputState, version_path
-
-#: Files that are read at once, and parts of an input in a bucket that are listed at once.
-_AT_ONCE = 16
 
 
 def end_if_unchanged(
@@ -65,8 +61,7 @@ def end_if_unchanged(
             return False
         if not _has_sound_ledgers(task, previous, state.planned):
             return False
-        with ThreadPoolExecutor(_AT_ONCE) as executor:
-            scrubbed = tuple(sorted(executor.map(scrub, chosen_shards(task, previous))))
+        scrubbed = tuple(sorted(storage.at_once(scrub, chosen_shards(task, previous))))
     except ShardwrightError:
         return False  # the whole rebuild fails in the same way and says where
     decision = Decision(False, 0, scrubbed=scrubbed, input=state)
@@ -111,10 +106,10 @@ def _list(task: RebuildTask, request: ConversionRequest, touched: TouchedFiles) 
         task.hold.renew()
         return digest, doubt
 
+    parts = input_parts(request.inputs, context)
+    is_remote = any(storage.is_remote(item.path) for item in request.inputs)
     # Threads that list a disk would only wait for each other.
-    threads = _AT_ONCE if any(storage.is_remote(item.path) for item in request.inputs) else 1
-    with ThreadPoolExecutor(threads) as executor:
-        listed = [*executor.map(digest_of, input_parts(request.inputs, context))]
+    listed = storage.at_once(digest_of, parts) if is_remote else [*map(digest_of, parts)]
     return None if any(doubt for _, doubt in listed) else add_up(digest for digest, _ in listed)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,7 +36,6 @@ MAX_REFUSALS = 12
 MAX_VERSIONS = 300
 #: Numbers of versions and of refusals per version, tried in turn until the page is small enough.
 _AMOUNTS = ((MAX_VERSIONS, MAX_REFUSALS), (MAX_VERSIONS, 2), (100, 1), (10, 1))
-_REQUESTS_AT_ONCE = 16
 #: Files of a version to which the page links.
 _LINKS = (("report", REPORT_HTML), ("diff", DIFF_JSON), ("dataset.json", DATASET_JSON))
 _CHANGES = {
@@ -277,10 +275,9 @@ def gather_index(output: str, now: float) -> IndexData:
         return storage.exists(storage.join(version_path(output, place[0]), place[1]))
 
     files: dict[str, set[str]] = {}
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        for (version, file), there in zip(places, executor.map(is_there, places)):
-            if there:
-                files.setdefault(version, set()).add(file)
+    for (version, file), there in zip(places, storage.at_once(is_there, places)):
+        if there:
+            files.setdefault(version, set()).add(file)
     return IndexData(printable(output), records, files, pointer, problem, f"{time_text(now)} UTC")
 
 

@@ -9,8 +9,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from PIL import Image
@@ -44,9 +44,8 @@ _ENOUGH = 7_000
 _QUALITIES = (74, 55, 30)
 #: Largest uncompressed offset in a compressed shard at which a thumbnail is read.
 _MAX_UNPACKED = 64_000_000
-#: Seconds after which no more shards are opened, and number of shards that are read in parallel.
+#: Seconds after which no more shards are opened.
 _PATIENCE = 60.0
-_AT_ONCE = 8
 #: Number of thumbnails of a shard that are drawn or wait.
 _WAITING = 16
 _MAX_PIXELS = 89_478_485
@@ -145,8 +144,7 @@ def read_thumbnails(
             pass  # the shard is missing or damaged: a finding reports it, and here a thumbnail is missing
         return thumbnails
 
-    with ThreadPoolExecutor(_AT_ONCE) as executor:
-        return dict(seen for thumbnails in executor.map(look, sorted(offsets.items())) for seen in thumbnails)
+    return dict(chain.from_iterable(storage.at_once(look, sorted(offsets.items()))))
 
 
 def draw_thumbnails(

@@ -10,13 +10,13 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import google_crc32c
 
@@ -37,6 +37,8 @@ from shardwright.core.storage.store import StoredObject as StoredObject
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.schemas.plain_text import check_utf8, printable
+
+Item = TypeVar("Item")
 
 _COPY_BYTES = 1 << 20
 _REQUESTS_AT_ONCE = 16
@@ -514,7 +516,7 @@ def link_files(source: str, target: str, files: Sequence[str], existing: bool = 
       FileNotFoundError: If the target must exist and is missing, or a file is missing.
     """
     if is_remote(target):
-        _at_once(lambda file: _copy(join(source, file), join(target, file)), files)
+        at_once(lambda file: _copy(join(source, file), join(target, file)), files)
         return
     for file in files:
         local.link(join(source, file), join(target, file), target if existing else "")
@@ -522,12 +524,13 @@ def link_files(source: str, target: str, files: Sequence[str], existing: bool = 
 
 def remove_files(directory: str, files: Sequence[str]) -> None:
     """Removes files; paths are relative to the directory."""
-    _at_once(lambda file: remove(join(directory, file)), files)
+    at_once(lambda file: remove(join(directory, file)), files)
 
 
-def _at_once(function: Callable[[str], None], files: Sequence[str]) -> None:
+def at_once(function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Calls a function that waits for a storage for several items at once; returns the results in order."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        list(executor.map(function, files))
+        return list(executor.map(function, items))
 
 
 def remove(path: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from shardwright.core import storage
@@ -39,7 +38,6 @@ from shardwright.schemas.version import (
     is_pin,
 )
 
-_READS_AT_ONCE = 16
 #: Number of digits of a digest that a message shows.
 _HEX = 12
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_]+-\d{5,}-of-\d{5,}\.tfrecord(?:\.gz|\.zlib)?\Z")
@@ -230,12 +228,11 @@ def compare_files(
         data = storage.read_if_exists(storage.join(directory, file))
         return None if data is None else hashlib.sha256(data).hexdigest()
 
-    with ThreadPoolExecutor(_READS_AT_ONCE) as executor:
-        for (file, sha256), true in zip(recorded.items(), executor.map(digest, recorded)):
-            if true is None:
-                yield Finding(code, f"the file is missing; {writer} wrote it", file)
-            elif true != sha256:
-                yield Finding(code, other_digest(true, sha256, where), file)
+    for (file, sha256), true in zip(recorded.items(), storage.at_once(digest, recorded)):
+        if true is None:
+            yield Finding(code, f"the file is missing; {writer} wrote it", file)
+        elif true != sha256:
+            yield Finding(code, other_digest(true, sha256, where), file)
 
 
 def check_sidecars(dataset: Dataset, directory: str) -> Iterator[Finding]:
