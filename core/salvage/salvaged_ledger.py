@@ -167,20 +167,12 @@ class FoundRecord(NamedTuple):
     Attributes:
       frame: Its place and identity.
       problem: Reason why it cannot be kept. None if it can.
-      label: Its classes, as a ledger writes them. Empty if they were not read.
-      format: Format of its image. Empty if it was not read.
-      dtype: Type of its samples. Empty if the record does not say.
-      file_name: File name in the record, if that is all it says about its key.
-      fold: Fold in the record. None if it does not say.
+      entry: Its line in a ledger, as far as the record and its image state it.
     """
 
     frame: Frame
     problem: Problem | None
-    label: str
-    format: str
-    dtype: str = ""
-    file_name: str = ""
-    fold: int | None = None
+    entry: Entry
 
     def as_lost(self, file: str) -> LostRecord:
         """Returns the lost record, if it has a problem and its number is not known."""
@@ -303,19 +295,7 @@ def _new_entries(
         if ledger is not None and number >= 0:
             places[number] = (offset, record.frame.length)
         else:
-            entry = Entry(
-                key=record.frame.key or "",
-                outcome=Outcome.WRITTEN,
-                sha256=record.frame.source or "",
-                label=record.label,
-                format=record.format,
-                dtype=record.dtype,
-                file_name=record.file_name,
-                fold=record.fold,
-                offset=offset,
-                length=record.frame.length,
-            )
-            unnamed.append(entry)
+            unnamed.append(record.entry._replace(offset=offset))
         offset += record.frame.length
     lost: dict[int, LostRecord] = {}
     for item in all_lost:

@@ -32,7 +32,7 @@ from shardwright.core.salvage.salvaged_ledger import (
 )
 from shardwright.core.shards.finish import finish_shard, removed_on_failure
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
-from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
@@ -229,11 +229,18 @@ def _combine(record: Record, checked: CheckedRecord) -> FoundRecord:
     # Other problems do not make a record of unknown origin useless.
     unusable = (problem for problem in checked.problems if problem[0] in _UNUSABLE)
     problem = next(unusable, checked.problems[0] if checked.problems else None)
-    picture = checked.picture
-    label = LABEL_SEPARATOR.join(checked.classes or ()) if not problem else ""
-    file_name = "" if checked.key is not None else checked.basename or ""
-    format_ = picture.format if picture else ""
-    return FoundRecord(frame, problem, label, format_, checked.dtype, file_name, checked.fold)
+    entry = Entry(
+        key=checked.key or "",
+        outcome=Outcome.WRITTEN,
+        sha256=checked.source or "",
+        label=LABEL_SEPARATOR.join(checked.classes or ()) if not problem else "",
+        format=checked.picture.format if checked.picture else "",
+        dtype=checked.dtype,
+        file_name="" if checked.key is not None else checked.basename or "",
+        fold=checked.fold,
+        length=frame.length,
+    )
+    return FoundRecord(frame, problem, entry)
 
 
 @contextmanager

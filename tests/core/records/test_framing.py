@@ -275,6 +275,7 @@ def test_second_copies_are_told_by_their_keys() -> None:
 
 
 def test_equal_images_of_an_intact_shard_are_all_kept_without_its_ledger() -> None:
-    records = [FoundRecord(Frame(offset, 100, None, "same"), None, "", "") for offset in (0, 100)]
+    entry = Entry("", "written", sha256="same", length=100)
+    records = [FoundRecord(Frame(offset, 100, None, "same"), None, entry) for offset in (0, 100)]
     salvaged = reconcile("a", "a", Content(records, [], 200), None, None, 2, intact=True)
     assert (salvaged.kept, salvaged.lost, salvaged.unexpected) == ([0, 1], [], 0)
