@@ -115,15 +115,19 @@ class EqualPictures:
         self._splits = {row.split: row for row in heapq.nsmallest(2, self._splits.values(), _PLACE)}
         self._classes = {row.classes: row for row in heapq.nsmallest(2, self._classes.values(), _PLACE)}
 
-    def in_other_split(self, row: ComparedRecord) -> ComparedRecord | None:
-        """Returns the first record before this one that is in another split, or None."""
-        return _before(row, (other for other in self._splits.values() if other.split != row.split))
+    def graver(self, row: ComparedRecord) -> dict[FindingCode, ComparedRecord]:
+        """Returns the first earlier record in another split, and the first one with other classes, by code.
 
-    def in_other_class(self, row: ComparedRecord) -> ComparedRecord | None:
-        """Returns the first earlier record with other classes, or None; a record without classes has none."""
-        return _before(
-            row, (other for other in self._classes.values() if in_conflict(row.classes, other.classes))
-        )
+        A record without classes has none of the latter.
+        """
+        others = {
+            FindingCode.SPLIT_LEAKAGE: (one for one in self._splits.values() if one.split != row.split),
+            FindingCode.LABEL_CONFLICT: (
+                one for one in self._classes.values() if in_conflict(row.classes, one.classes)
+            ),
+        }
+        earlier = {code: [one for one in some if one.place < row.place] for code, some in others.items()}
+        return {code: min(some, key=_PLACE) for code, some in earlier.items() if some}
 
 
 def _finding_of_pair(code: FindingCode, likeness: str, row: ComparedRecord, other: ComparedRecord) -> Finding:
@@ -151,10 +155,6 @@ def _names(classes: frozenset[str]) -> str:
 def _keep_first(firsts: dict[K, T], key: K, item: T, order: Callable[[T], Any]) -> None:
     if key not in firsts or order(item) < order(firsts[key]):
         firsts[key] = item
-
-
-def _before(row: ComparedRecord, others: Iterable[ComparedRecord]) -> ComparedRecord | None:
-    return min((other for other in others if other.place < row.place), key=_PLACE, default=None)
 
 
 #: What is compared in a bucket: the fields with keys or sources.
@@ -222,12 +222,8 @@ def _same_source(rows: list[ComparedRecord]) -> Iterator[Finding]:
         equals.add(row)
     equals.settle()
     for row in rows:
-        for code, other in (
-            (FindingCode.SPLIT_LEAKAGE, equals.in_other_split(row)),
-            (FindingCode.LABEL_CONFLICT, equals.in_other_class(row)),
-        ):
-            if other is not None:
-                yield _finding_of_pair(code, SAME_SOURCE, row, other)
+        for code, other in equals.graver(row).items():
+            yield _finding_of_pair(code, SAME_SOURCE, row, other)
 
 
 #: Key of the shuffled data; its values are packed rows.
@@ -314,8 +310,7 @@ def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
         equals.settle()
     for shared, row in shared_rows(packs):
         equals = groups[shared]
-        graver = [equals.in_other_split(row), equals.in_other_class(row)]
-        others = dict.fromkeys(other for other in graver if other is not None)
+        others = dict.fromkeys(equals.graver(row).values())
         for other in others or [equals.first()]:
             if row.place != other.place:
                 yield _link(row, other, likeness)

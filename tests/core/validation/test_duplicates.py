@@ -344,7 +344,8 @@ def test_the_first_record_that_differs_is_named_in_any_order() -> None:
             before = placed[:place]
             split = next((other for other in before if other.split != one.split), None)
             label = next((other for other in before if in_conflict(one.classes, other.classes)), None)
-            assert (equals.in_other_split(one), equals.in_other_class(one)) == (split, label)
+            differing = {"SPLIT_LEAKAGE": split, "LABEL_CONFLICT": label}
+            assert equals.graver(one) == {code: other for code, other in differing.items() if other}
 
 
 @pytest.mark.slow
