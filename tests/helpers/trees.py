@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def put_files(root: Path, files: Mapping[str, bytes]) -> Path:
-    """Writes files, by their paths in a folder; returns the folder."""
+def put_files(root: Path, files: Mapping[str, bytes | str]) -> Path:
+    """Writes files, by their paths in a folder, and texts as UTF-8; returns the folder."""
     for name, data in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(data)
+        (root / name).write_bytes(data.encode() if isinstance(data, str) else data)
     return root

@@ -16,6 +16,7 @@ from helpers.annotation_sets.labelme import shape
 from helpers.examples import examples as examples_of_hypothesis
 from helpers.listing import listed, put_photos
 from helpers.records import picture
+from helpers.trees import put_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,9 +106,7 @@ def test_images_and_objects_are_listed(tmp_path: Path) -> None:
 
 def test_lists_give_splits(tmp_path: Path) -> None:
     put_kitti(tmp_path / "training")
-    (tmp_path / "ImageSets").mkdir()
-    (tmp_path / "ImageSets" / "train.txt").write_text("\ufeffeagle\napple\n")
-    (tmp_path / "ImageSets" / "val.txt").write_text("house\n")
+    put_files(tmp_path / "ImageSets", {"train.txt": "\ufeffeagle\napple\n", "val.txt": "house\n"})
     expected = {"eagle": "train", "apple": "train", "house": "val"}
     # The images of testing/ have the same names as others.
     put_photos(tmp_path / "testing" / "image_2", ("eagle", "house"))

@@ -1,10 +1,14 @@
-"""Arrays: names, headers, shapes, forms of labels, and everything wrong with them."""
+"""Arrays: names, headers, shapes, labels, and everything wrong with them; pickles are read like in Python."""
 
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import io
+import os
 import pickle
+import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,13 @@ import pytest
 from helpers.array_files import converted_pixels, digits, grays, write_cifar10, write_mnist
 from helpers.embedded import refs_of
 from helpers.listing import listed, refusal
+from helpers.trees import put_files
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from shardwright.core.sources.arrays import IMAGES, LABELS, list_rows, parse_array_name
+from shardwright.core.sources.arrays import IMAGES, LABELS, cifar, list_rows, parse_array_name
+from shardwright.core.sources.arrays.cifar import PickledArray, PickleError, read_pickle
 from shardwright.core.sources.arrays.files import (
     ArrayHeader,
     Rows,
@@ -26,7 +32,6 @@ from shardwright.core.sources.arrays.files import (
     slice_of,
 )
 from shardwright.core.sources.arrays.values import LabelReader, image_shape
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import PIXELS, decode_place
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -49,7 +54,10 @@ def test_numpys_headers_are_parsed(array: np.ndarray, fortran: bool) -> None:
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_parsed_or_refused_as_headers(data: bytes) -> None:
-    for begin, parse in ((b"\x93NUMPY\1\0\x76\0", parse_npy_header), (b"\0\0\x08\3", parse_idx_header)):
+    for begin, parse in (
+        (b"\x93NUMPY\1\0\x76\0", parse_npy_header),
+        (b"\0\0\x08\3", parse_idx_header),
+    ):
         for head in (data, begin + data):
             with contextlib.suppress(ValueError):
                 parse(head)
@@ -264,15 +272,11 @@ def test_a_header_with_too_many_images_loses_none(tmp_path: Path) -> None:
 
 
 def test_hostile_pickles_run_nothing(tmp_path: Path) -> None:
-    class Evil:
-        def __reduce__(self) -> tuple[Any, tuple[str]]:
-            return eval, (f"open({str(tmp_path / 'pwned')!r}, 'w')",)
-
     write_cifar10(tmp_path / "in")
-    (tmp_path / "in" / "data_batch_2").write_bytes(pickle.dumps({"data": Evil(), "labels": []}, 2))
-    with pytest.raises(UsageError, match=r"data_batch_2 .*never run"):
-        convert(input=tmp_path / "in", output=tmp_path / "out")
-    assert not (tmp_path / "out").exists() and not (tmp_path / "pwned").exists()
+    hostile = {"data": _Calls(eval, (f"open({str(tmp_path / 'pwned')!r}, 'w')",)), "labels": []}
+    put_files(tmp_path / "in", {"data_batch_2": pickle.dumps(hostile, 2)})
+    assert re.search("data_batch_2 .*never run", refusal(tmp_path / "in"))
+    assert not (tmp_path / "pwned").exists()
 
 
 @pytest.mark.parametrize(("classes", "array"), [(2, "a/images.npz"), (10, "images.npz")])
@@ -281,12 +285,9 @@ def test_folders_of_other_content_are_left_to_other_sources(
 ) -> None:
     """Class folders remain class folders, whatever array is beside them."""
     folder = tmp_path / "in"
-    path = min((photos / "fruit").iterdir())
+    photo = min((photos / "fruit").iterdir()).read_bytes()
     for name in "abcdefghij"[:classes]:
-        for number in range(2):
-            target = folder / name / f"{number}.jpg"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
+        put_files(folder / name, {"0.jpg": photo, "1.jpg": photo})
     np.savez(folder / array, images=grays(3))
     found = listed(folder, "classification")
     assert found.input.source == "class_folders"
@@ -329,3 +330,191 @@ def test_arrays_in_many_folders_are_found_on_request(tmp_path: Path) -> None:
         (tmp_path / f"{number:02d}").mkdir()
         np.save(tmp_path / f"{number:02d}" / "images.npy", grays(2))
     assert len(listed(tmp_path, "classification", source="arrays", unlabelled="keep").refs) == 24
+
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+_PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**200), 2**200)
+    | st.floats(allow_nan=False)
+    | _TEXT
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(_TEXT, inner) | st.tuples(inner) | st.tuples(inner, inner, inner)
+    ),
+    max_leaves=30,
+)
+
+
+@given(_PLAIN, st.integers(0, 5))
+def test_plain_data_is_read(data: Any, protocol: int) -> None:
+    assert read_pickle(io.BytesIO(pickle.dumps(data, protocol))) == data
+
+
+@given(_PLAIN, st.data())
+def test_damaged_data_is_an_error_or_other_plain_data(content: Any, data: st.DataObject) -> None:
+    """Any change of a byte gives our own error or other plain data, never a crash."""
+    made = bytearray(pickle.dumps(content, data.draw(st.integers(0, 5))))
+    place = data.draw(st.integers(0, len(made) - 1))
+    made[place] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(PickleError):
+        read_pickle(io.BytesIO(made[: data.draw(st.integers(place, len(made)))]))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_data_or_an_error(data: bytes) -> None:
+    with contextlib.suppress(PickleError):
+        read_pickle(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_are_read(protocol: int, order: Any) -> None:
+    array = np.arange(2000, dtype=np.uint16).reshape(10, -1).copy(order)
+    for stored in (array, array.astype(">u2")):
+        found = read_pickle(io.BytesIO(pickle.dumps({"data": stored}, protocol)))["data"]
+        assert isinstance(found, PickledArray) and (found.integers() == array).all()
+
+
+@pytest.mark.parametrize("array", [np.zeros(3, np.float32), np.array([{}]), np.zeros(2, "i2,f4")])
+def test_arrays_of_other_values_are_refused(array: np.ndarray) -> None:
+    with pytest.raises(PickleError):
+        read_pickle(io.BytesIO(pickle.dumps(array, 2))).integers()
+
+
+def test_numbers_of_numpy_are_read() -> None:
+    data = [np.int64(-5), np.uint8(200)]
+    assert read_pickle(io.BytesIO(pickle.dumps(data, 4))) == [-5, 200]
+
+
+class _Calls:
+    def __init__(self, *what: Any) -> None:
+        self.what = what
+
+    def __reduce__(self) -> Any:
+        return self.what
+
+
+class _WithState:
+    def __init__(self) -> None:
+        self.value = 1
+
+    def __setstate__(self, state: Any) -> None:
+        Path("pwned").touch()
+
+
+_CALLS: tuple[Any, ...] = (
+    (os.system, ("touch pwned",)),
+    (eval, ("open('pwned', 'w')",)),
+    (exec, ("open('pwned', 'w')",)),
+    (np.lib.npyio.NpzFile, ("x",)),
+    (np.frombuffer, (b"x",)),
+    (getattr, ("x", "y")),
+    (bytearray, (10**12,)),
+    (_WithState, ()),
+)
+
+
+class _Persistent(pickle.Pickler):
+    def persistent_id(self, value: Any) -> Any:
+        return "pwned" if isinstance(value, set) else None
+
+
+def _with_persistent_id(protocol: int) -> bytes:
+    file = io.BytesIO()
+    _Persistent(file, protocol).dump([set()])
+    return file.getvalue()
+
+
+@pytest.fixture
+def extension() -> Any:
+    copyreg.add_extension("os", "system", 7)
+    yield 7
+    copyreg.remove_extension("os", "system", 7)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_no_code_is_run(
+    protocol: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extension: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for made in (
+        pickle.dumps(_WithState(), protocol),
+        *(pickle.dumps([_Calls(*call)], protocol) for call in _CALLS),
+        _with_persistent_id(protocol),
+        b"\x80\x02\x82\x07(X\x0b\0\0\0touch pwnedtR.",
+        b"(X\x0b\0\0\0touch pwnedios\nsystem\n.",
+        b"(cos\nsystem\nX\x0b\0\0\0touch pwnedo.",
+        b"\x80\x05\x97.",
+    ):
+        with pytest.raises(PickleError, match="never run"):
+            read_pickle(io.BytesIO(made))
+    assert not list(tmp_path.iterdir())
+
+
+_ENCODE = b"c_codecs\nencode\n"
+_TYPE = b"cnumpy\ndtype\n(X\2\0\0\0u1tR"
+_ARRAY = b"cnumpy.core.multiarray\n_reconstruct\n)R"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        _ENCODE + b"}X\x01\0\0\0aK\1sb.",  # sets attributes of a function
+        _ENCODE + b"N}X\x0c\0\0\0__defaults__)s\x86b.",
+        b"cnumpy\nndarray\n)R.",
+        b"cnumpy\nndarray\n)b.",
+        _ARRAY + b"}b.",
+        _ARRAY + b"(K\1K\1NNNtb.",
+        b"]}b.",
+        b"c__builtin__\nbytes\n(J\xff\xff\xff\x7ftR.",
+        _ENCODE + b"(X\1\0\0\0aX\3\0\0\0zlbtR.",
+        b"cnumpy.core.multiarray\nscalar\n(" + _TYPE + b"C\2abtR.",
+        b"cos.path\njoin\n.",
+        b"\x80\x04X\x05\0\0\0numpyX\x15\0\0\0ndarray.__reduce_ex__\x93.",
+    ],
+)
+def test_names_that_arrays_need_cannot_be_misused(made: bytes) -> None:
+    with pytest.raises(PickleError):
+        read_pickle(io.BytesIO(made)).integers()
+    array = np.arange(3)
+    assert (read_pickle(io.BytesIO(pickle.dumps(array, 2))).integers() == array).all()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        b"]r\xff\xff\xff\x7f.",  # a memo with two billion places
+        b"]p99999999999\n.",
+        b"B\xff\xff\xff\xff.",  # a string of 4 GB
+        b"\x8e" + struct.pack("<Q", 2**60) + b".",
+        b"\x8b\xff\xff\xff\x7f.",  # a number of 2 GB
+        b"(" * 10_000,
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(J\xff\xff\xff\x7ftU\1btR(K\1NNNNtb.",
+        b"N" * 3_000_100,
+        b"",
+    ],
+)
+def test_bombs_need_neither_memory_nor_time(made: bytes) -> None:
+    with pytest.raises(PickleError):
+        read_pickle(io.BytesIO(made)).integers()
+
+
+def test_the_same_text_is_not_encoded_again_and_again() -> None:
+    text = b"X" + struct.pack("<I", 1000) + b"a" * 1000
+    made = text + b"q\0" + b"".join(_ENCODE + b"(h\0U\6latin1tR" for _ in range(100)) + b"."
+    with pytest.raises(PickleError, match="larger than its file"):
+        read_pickle(io.BytesIO(made))
+
+
+def test_a_large_pickle_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "data_batch_1").open("w+b") as file:
+        file.truncate(cifar.MAX_PICKLE_BYTES + 1)
+        with pytest.raises(PickleError, match=r"500.0 MB are read; save its images as a .npy file"):
+            read_pickle(file)
+
+
+def test_protocol_0_of_python_2_says_what_to_do() -> None:
+    with pytest.raises(PickleError, match="protocol 2"):
+        read_pickle(io.BytesIO(b"S'\\xff'\n."))

@@ -1,10 +1,12 @@
-"""Arrays converted and read back with TensorFlow: every pixel, every label, every split."""
+"""Arrays converted and read back with TensorFlow: every pixel, every label, every split, any order."""
 
 from __future__ import annotations
 
 import pickle
 from collections import Counter
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +24,13 @@ from helpers.array_files import (
 )
 from helpers.embedded import refs_of
 from helpers.listing import listed, refusal
-from helpers.tfrecords import features_of
+from helpers.tfrecords import example, features_of, tf, write
+from helpers.trees import put_files
+from PIL import Image
+
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.byte_range import decode_place
+from shardwright.schemas.errors import UsageError
 
 
 def test_mnist_is_read(tmp_path: Path) -> None:
@@ -78,9 +86,8 @@ def test_cifar_pickled_by_a_new_python_is_read(tmp_path: Path) -> None:
     batches = {f"p{protocol}": pickle.dumps(batch, protocol) for protocol in (2, 4, 5)}
     batches["fortran"] = pickle.dumps(in_fortran_order, 4)
     for name, data in batches.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "data_batch_1").write_bytes(data)
-        check_found(converted_pixels(tmp_path / name), "data_batch_1!", pictures, labels)
+        folder = put_files(tmp_path / name, {"data_batch_1": data})
+        check_found(converted_pixels(folder), "data_batch_1!", pictures, labels)
 
 
 def _write_cifar100(folder: Path, pictures: np.ndarray, labels: np.ndarray, binary: bool) -> str:
@@ -117,9 +124,8 @@ def test_cifar100_is_read_with_its_superclasses(tmp_path: Path, binary: bool) ->
 def test_binary_cifar10_is_read(tmp_path: Path) -> None:
     pictures, labels = colors(12), digits(12)
     table = np.column_stack([labels, pictures.transpose(0, 3, 1, 2).reshape(12, -1)])
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "data_batch_1.bin").write_bytes(table.tobytes())
-    (tmp_path / "in" / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
+    names = "".join(f"class{i}\n" for i in range(10))
+    put_files(tmp_path / "in", {"data_batch_1.bin": table.tobytes(), "batches.meta.txt": names})
     found = converted_pixels(tmp_path / "in")
     check_found(found, "data_batch_1.bin!", pictures, [f"class{label}" for label in labels])
     message = refusal(tmp_path / "in", label_column="coarse_label")
@@ -153,7 +159,7 @@ def test_npz_files_of_keras_and_medmnist_are_read(tmp_path: Path) -> None:
             assert np.array_equal(pixels[..., 0], pictures[number]) and label == str(labels[number])
 
 
-_FORMS = {
+_FORMS_OF_ARRAYS = {
     "plain": lambda a: a,
     "rows_of_channels": lambda a: a.transpose(0, 3, 1, 2),
     "fortran_order": np.asfortranarray,
@@ -168,7 +174,7 @@ _FORMS = {
 def test_every_form_of_array_gives_the_same_pixels(tmp_path: Path) -> None:
     """The pixels are the same however the array is stored."""
     pictures, labels = colors(9, 20), digits(9)
-    for name, change in _FORMS.items():
+    for name, change in _FORMS_OF_ARRAYS.items():
         np.savez(tmp_path / f"{name}.npz", images=change(pictures), labels=labels)
         check_found(converted_pixels(tmp_path / f"{name}.npz"), f"{name}.npz!images/", pictures, labels)
 
@@ -244,3 +250,80 @@ def test_kept_pixels_become_png(tmp_path: Path) -> None:
         record = features_of(item.example)
         assert (record["image/format"], record["image/channels"]) == ([b"png"], [3])
         assert item.entry.stored == "encoded"
+
+
+PICTURES = colors(20)
+PLANES = PICTURES.transpose(0, 3, 1, 2)
+
+
+def test_flat_rows_are_recognized(tmp_path: Path) -> None:
+    """As in CIFAR and the small ImageNet, and as from a plain reshape."""
+    scales = {"u1": 1, "<i8": 1, "<f4": 1 / 255, ">u2": 257}
+    for dtype, pixels, order in product(scales, (PICTURES, PLANES), "CF"):
+        rows = pixels.reshape(20, -1) * np.float64(scales[dtype])
+        flat = np.asarray(rows.astype(dtype), order=order)
+        np.savez(tmp_path / "a.npz", data=flat, labels=digits(20))
+        found = converted_pixels(tmp_path / "a.npz", pixel_shape="32x32x3")
+        check_found(found, "a.npz!data/", PICTURES, digits(20))
+
+
+_FORMS_OF_RECORDS: dict[str, Any] = {
+    "bytes": lambda x: {"image": x.tobytes()},
+    "bytes and sides": lambda x: {"image": x.tobytes(), "height": 32, "width": 32, "depth": 3},
+    "numbers": lambda x: {"image": [int(v) for v in x.ravel()]},
+    "fractions": lambda x: {"image": [float(v) / 255 for v in x.ravel()]},
+}
+
+
+def test_records_of_flat_rows_are_recognized(tmp_path: Path) -> None:
+    """Like records that were made from CIFAR's rows."""
+    for form, pixels, compression in product(_FORMS_OF_RECORDS, (PICTURES, PLANES), ("none", "gzip")):
+        records = [{**_FORMS_OF_RECORDS[form](x), "label": i} for i, x in enumerate(pixels[:6])]
+        file = write(tmp_path / "a.tfrecord", [b"no record", *records], compression)
+        found = converted_pixels(file, pixel_shape="32x32x3").values()
+        assert [number for _, _, number in found] == [*range(6)], form
+        assert all(np.array_equal(pixels, PICTURES[number]) for pixels, _, number in found), form
+
+
+def test_the_shape_in_a_record_decides_the_order(tmp_path: Path) -> None:
+    """Whatever the pixels look like: `shape` states 32 x 32 x 3."""
+    file = write(tmp_path / "a.tfrecord", [{"image": PLANES[0].tobytes(), "shape": [32, 32, 3], "label": 0}])
+    ((pixels, _, _),) = converted_pixels(file).values()
+    assert np.array_equal(pixels.ravel(), PLANES[0].ravel())
+
+
+@pytest.mark.parametrize(("highest", "in_records"), [(1, False), (255, True), (4095, False)])
+def test_dark_sixteen_bits_are_refused(tmp_path: Path, highest: int, in_records: bool) -> None:
+    """Values of 8 or 12 bits in a wider type would be nearly black."""
+    wide = (grays(20).astype(np.uint32) * highest // 255).astype(np.uint16)
+    wide[0] = 0
+    wide[1, 0, 0] = highest
+    if in_records:
+        records = [{"image": tf.io.serialize_tensor(x).numpy(), "label": 1} for x in wide]
+        file = write(tmp_path / "a.tfrecord", records)
+    else:
+        file = tmp_path / "a.npz"
+        np.savez(file, images=wide, labels=digits(20))
+    with pytest.raises(UsageError, match=rf"up to {highest} only.*--white {max(highest, 255)} \("):
+        convert(input=file, output=tmp_path / "out")
+
+
+def test_black_and_bright_sixteen_bits_are_accepted(tmp_path: Path) -> None:
+    """Black pictures show nothing, and one bright picture is enough."""
+    wide = np.zeros((20, 28, 28), np.uint16)
+    for bright in (False, True):
+        if bright:
+            wide[:] = 200
+            wide[7, 3, 3] = 0xC000
+        np.savez(tmp_path / "a.npz", images=wide, labels=digits(20))
+        found = converted_pixels(tmp_path / "a.npz")
+        check_found(found, "a.npz!images/", (wide.astype(int) * 255 + 32767) // 65535, digits(20))
+
+
+def test_large_pictures_need_little_memory(tmp_path: Path) -> None:
+    """Only their upper rows are read."""
+    picture = np.asarray(Image.fromarray(PICTURES[3]).resize((1500, 1000)))
+    file = write(tmp_path / "a.tfrecord", [{"image": picture.transpose(2, 0, 1).tobytes(), "label": 0}])
+    (ref,) = refs_of(file, tmp_path / "spool", pixel_shape="1000x1500x3")[0]
+    assert decode_place(ref.place).planar
+    assert len(example({"image": picture.tobytes()})) > picture.nbytes

@@ -13,6 +13,8 @@ import pyarrow
 import pytest
 from helpers.embedded import HUGGING_FACE, png, read, refs_of, table_of, write_arrow, write_parquet
 from helpers.examples import examples
+from helpers.listing import refusal
+from helpers.trees import put_files
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -21,13 +23,6 @@ from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.tables import parquet as parquet_rows
-from shardwright.core.sources.tables.parquet import (
-    EmbeddedImage,
-    RecordBatches,
-    RowGroups,
-    copy_images,
-    read_apart,
-)
 from shardwright.core.storage.ranges import RangeReader
 from shardwright.schemas.errors import EngineError, ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
@@ -105,17 +100,16 @@ def test_a_file_that_changed_since_it_was_listed_is_not_read(tmp_path: Path, kin
         path = write_parquet(tmp_path / "x.parquet", table_of(_IMAGES))
     else:
         path = write_arrow(tmp_path / "x.arrow", table_of(_IMAGES), kind == "Arrow file")
-    rows = RowGroups if kind == "Parquet" else RecordBatches
+    rows = parquet_rows.RowGroups if kind == "Parquet" else parquet_rows.RecordBatches
     state = storage.state_of(str(path))
-    assert sum(count for count, _ in read_apart(kind.split()[0], state, rows.sizes)) == 6
+    assert sum(count for count, _ in parquet_rows.read_apart(kind.split()[0], state, rows.sizes)) == 6
     os.utime(path, ns=(1, 1))
     with pytest.raises(EngineError, match=f"{path} changed while the job was reading its input"):
-        read_apart(kind.split()[0], state, rows.sizes)
+        parquet_rows.read_apart(kind.split()[0], state, rows.sizes)
 
 
 def test_rows_without_bytes_are_read_by_their_path(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "one.png").write_bytes(png(9))
+    put_files(tmp_path, {"photos/one.png": png(9)})
     images = [png(1), None, None, None, b"no image"]
     paths = ["photos/one.png", "photos/one.png", "gone.png", None, "x.png"]
     path = write_parquet(tmp_path / "x.parquet", table_of(images, paths, label=list("aaaaa")))
@@ -181,9 +175,7 @@ def test_extra_columns_splits_and_caches(tmp_path: Path) -> None:
     for name in ("train-00000-of-00002-0123456789abcdef", "extra-00000-of-00001", "cache-77"):
         table = table_of(_IMAGES[:2], label=["a", "b"], price=[1.5, 2.5])
         write_parquet(folder / f"{name}.parquet", table)
-    (tmp_path / "in" / "README.md").write_text("about")
-    (tmp_path / "in" / "notes.txt").write_text("about")
-    (tmp_path / "in" / ".gitattributes").write_text("")
+    put_files(tmp_path / "in", {"README.md": "about", "notes.txt": "about", ".gitattributes": ""})
     refs, _ = refs_of(tmp_path / "in", tmp_path / "spool", extra_columns="price:float")
     filtered = {ref.key: ref.reason for ref in refs if not ref.is_candidate}
     assert filtered == {".gitattributes": "dotfile", "notes.txt": "not_an_image"}
@@ -213,11 +205,9 @@ def test_paths_alone_are_a_manifest(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "x.parquet", pyarrow.table({"image": ["1.png"], "label": ["a"]}))
     refs, _ = refs_of(path, tmp_path / "spool")
     assert [ref.key for ref in refs] == ["1.png"]
-    with pytest.raises(UsageError, match=r"--source manifest"):
-        refs_of(path, tmp_path / "spool", source="parquet")
+    assert "--source manifest" in refusal(path, source="parquet")
     write_parquet(path, table_of(_IMAGES, label=_LABELS))
-    with pytest.raises(UsageError, match="holds no paths but struct"):
-        refs_of(path, tmp_path / "spool", source="manifest")
+    assert "holds no paths but struct" in refusal(path, source="manifest")
 
 
 def test_a_saved_dataset_with_missing_files_is_refused(tmp_path: Path) -> None:
@@ -230,8 +220,7 @@ def test_a_saved_dataset_with_missing_files_is_refused(tmp_path: Path) -> None:
     assert len(refs) == 6
     state = '{"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_indices_data_files": [{"a": 1}]}'
     (tmp_path / "state.json").write_text(state)
-    with pytest.raises(UsageError, match="flatten_indices"):
-        refs_of(tmp_path, tmp_path / "spool")
+    assert "flatten_indices" in refusal(tmp_path)
 
 
 @pytest.mark.sampled(1)
@@ -289,9 +278,9 @@ def test_images_that_take_too_much_space_are_left_out(
     images = [bytes((number,)) * 100 for number in (1, 2, 1, 3, 4)]
     table = table_of([*images, None, images[0][:50], images[3]])
     path = str(write_parquet(tmp_path / "x.parquet", table))
-    rows = RowGroups(RangeReader(*state_of(path)[:3]))
-    copied = copy_images(rows, "image", 0, 1, 1, str(tmp_path / "images"))
-    places = [item.place[:3] for item in copied if isinstance(item, EmbeddedImage)]
+    rows = parquet_rows.RowGroups(RangeReader(*state_of(path)[:3]))
+    copied = parquet_rows.copy_images(rows, "image", 0, 1, 1, str(tmp_path / "images"))
+    places = [item.place[:3] for item in copied if isinstance(item, parquet_rows.EmbeddedImage)]
     assert places == [("", 0, 100), ("", 100, 100), ("", 0, 100), ("", 200, 50)]
     faults = [item.reason for item in copied if isinstance(item, AnnotationFault)]
     assert faults == ["TOO_LARGE"] * 3 and len(copied) == 8

@@ -18,6 +18,7 @@ from helpers.listing import look_at
 from helpers.manifests import PICTURES, ROWS, described, listed, write_csv, write_jsonl, write_parquet
 from helpers.records import examples, quarantine, value
 from helpers.repository import PHOTOS
+from helpers.trees import put_files
 
 from shardwright.core.images.read import read_image
 from shardwright.core.sources import manifest
@@ -71,8 +72,7 @@ def test_all_formats_and_a_folder_give_the_same_images(tmp_path: Path) -> None:
     ]  # fmt: skip
     write_csv(folder / "part-0.csv", [header, *rows[:3]])
     write_csv(folder / "part-1.csv", [("label", "path"), *(row[::-1] for row in rows[3:])])
-    (folder / "part-2.csv").touch()
-    (folder / "_SUCCESS").touch()
+    put_files(folder, {"part-2.csv": "", "_SUCCESS": ""})
     expected = {ref._replace(message="") for ref in listed(files[0], image_root=ROOT)}
     assert len(expected) == len(rows)
     for file in files:
@@ -323,9 +323,7 @@ def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
-        for name in names:
-            (folder / str(name)).parent.mkdir(exist_ok=True)
-            (folder / str(name)).touch()
+        put_files(folder, dict.fromkeys(map(str, names), b""))
         assert manifest.SOURCE.accepts(look_at(folder), ConvertSettings()) == expected, names
 
 

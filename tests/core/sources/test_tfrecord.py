@@ -26,6 +26,7 @@ from helpers.tfrecords import (
     tf,
     write,
 )
+from helpers.trees import put_files
 
 from shardwright.core.images.read import read_image
 from shardwright.core.sources.tfrecord import SOURCE
@@ -130,9 +131,7 @@ def test_file_names_give_splits_unless_others_are_given(tmp_path: Path) -> None:
     ]
     for i, name in enumerate(names):
         write(root / name, [{"image": JPEGS[i], "label": 0}])
-    (root / "dataset_info.json").write_text("{}")
-    (root / "notes.md").write_text("notes")
-    (root / ".hidden.tfrecord").write_bytes(b"")
+    put_files(root, {"dataset_info.json": "{}", "notes.md": "notes", ".hidden.tfrecord": ""})
     refs, _ = refs_of(root, tmp_path / "spool")
     assert {ref.key: ref.split for ref in refs if ref.is_candidate} == {
         f"{name}!000000": split for name, split in zip(names, ("train", "train", "test", "val"), strict=True)

@@ -21,6 +21,7 @@ from helpers.pictures import file_of
 from helpers.records import examples, values
 from helpers.tensorflow_records import read_records
 from helpers.tfrecords import converted, example, features_of, png_of, records_in, write
+from helpers.trees import put_files
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -65,11 +66,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     root = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(1)
     for name, number in itertools.product(_CLASSES, range(3)):
-        path = root / "in" / name / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(png_of(rng.integers(0, 256, (_HEIGHT, _WIDTH, 3), np.uint8)))
-    (root / "tensors.yaml").write_text(_TENSORS)
-    (root / "base64.yaml").write_text(_BASE64)
+        pixels = rng.integers(0, 256, (_HEIGHT, _WIDTH, 3), np.uint8)
+        put_files(root / "in" / name, {f"{number}.png": png_of(pixels)})
+    put_files(root, {"tensors.yaml": _TENSORS, "base64.yaml": _BASE64})
 
     @functools.cache
     def in_layout(layout: str) -> Path:

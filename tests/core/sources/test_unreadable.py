@@ -80,8 +80,7 @@ def test_unsupported_images_in_folders_archives_and_manifests_are_faults(tmp_pat
     folder = put_files(tmp_path / "in", TREE)
     for name in ("gone.psd", "gone"):
         (folder / "ant" / name).symlink_to("nowhere")
-    (tmp_path / "a.zip").write_bytes(zip_of(TREE))
-    (tmp_path / "a.tar").write_bytes(tar_of(TREE))
+    put_files(tmp_path, {"a.zip": zip_of(TREE), "a.tar": tar_of(TREE)})
     write_csv(tmp_path / "rows.csv", [("image", "label"), *((f"in/{key}", key[:3]) for key in TREE)])
     expected = {f"ant/{name}": outcome for name, (_, outcome) in FILES.items()} | {"bee/1.png": "written"}
     gone = {"ant/gone.psd": "UNREADABLE", "ant/gone": "not_an_image"}

@@ -1,4 +1,4 @@
-"""Pascal VOC: folders, lists and masks, and what is found in practice: odd names and cases, unclear pairs."""
+"""Pascal VOC and folders of masks: lists, splits, and what is found in practice: odd names, unclear pairs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.annotation_sets.semantic_masks import put_set
 from helpers.annotation_sets.voc import put_list, put_voc, put_xml, xml_of
-from helpers.listing import Listed, Photo, listed, put_photos
+from helpers.listing import Listed, Photo, listed, put_photos, refusal
 from helpers.records import picture
+from helpers.trees import put_files
 from PIL import Image
 
 from shardwright.core.sources.voc import named_images, parse_voc
@@ -107,8 +109,7 @@ def test_two_folders_in_each_split_are_read(tmp_path: Path) -> None:
     assert "more, left out because" in found.input.detected_as
     assert found.reasons() == {"more/rose.jpg": "not_listed"}
     put_xml(tmp_path / "more", put_photos(tmp_path / "more", ["rose"]))
-    with pytest.raises(UsageError, match="may be splits, but more, which is Pascal VOC too, is not; move"):
-        listed(tmp_path)
+    assert "may be splits, but more, which is Pascal VOC too, is not; move" in refusal(tmp_path, "detection")
 
 
 def test_segmentation_masks_are_read(tmp_path: Path) -> None:
@@ -132,8 +133,7 @@ def test_segmentation_masks_are_read(tmp_path: Path) -> None:
 
 def test_segmentation_needs_masks(tmp_path: Path) -> None:
     put_voc(tmp_path)
-    with pytest.raises(UsageError, match="SegmentationClass"):
-        listed(tmp_path, layout="segmentation")
+    assert "SegmentationClass" in refusal(tmp_path, "segmentation")
 
 
 def test_the_file_names_in_an_xml_file_are_filename_then_path() -> None:
@@ -174,9 +174,7 @@ def test_images_and_files_are_found_in_any_folders(tmp_path: Path, name: str) ->
     for stem in ("IMG 1", "Grüße-2"):
         put(tmp_path, image.format(stem))
         put_file(tmp_path / xml.format(stem), f"{stem}.jpg")
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "readme.txt").write_text("x")
-    found = listed(tmp_path)
+    found = listed(put_files(tmp_path, {"docs/readme.txt": "x"}))
     assert found.input.source == "voc"
     assert labels(found) == {image.format(stem): "thing" for stem in ("IMG 1", "Grüße-2")}
     assert found.faults() == {}
@@ -242,3 +240,66 @@ def test_a_name_in_two_folders_is_unclear(tmp_path: Path) -> None:
         == "there are several XML files that could be its own: 1/b.xml and 2/b.xml"
     )
     assert messages["Annotations/1/b.xml"] == messages["Annotations/2/b.xml"] == "its image is missing"
+
+
+def test_splits_and_nested_folders_are_read(tmp_path: Path) -> None:
+    for folder in ("train/a", "train", "val"):
+        put_set(tmp_path / "images" / folder, tmp_path / "masks" / folder)
+    (tmp_path / "images" / "docs").mkdir()  # a folder without images does not count
+    found = listed(tmp_path / "images", "segmentation", mask_dir=f"{tmp_path}/masks/")
+    assert ", splits train and val)" in found.input.detected_as
+    assert len(found.refs) == 9 and not found.reasons()
+    assert {key: ref.split for key, ref in found.refs.items()} == {
+        key: key.partition("/")[0] for key in found.refs
+    }
+    assert found.annotations_of("train/a/apple.jpg").semantic_mask == str(
+        tmp_path / "masks/train/a/apple.png"
+    )
+    assert {ref.label for ref in found.refs.values()} == {""}
+
+
+def test_folders_that_are_not_splits_are_ignored(tmp_path: Path) -> None:
+    put_set(tmp_path / "images" / "train", tmp_path / "masks" / "train")
+    put_set(tmp_path / "images" / "berlin", tmp_path / "masks" / "berlin")
+    found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "masks")
+    assert {ref.split for ref in found.refs.values()} == {""} and not found.reasons()
+
+
+def test_missing_partners_are_reported(tmp_path: Path) -> None:
+    put_set(tmp_path / "images", tmp_path / "masks", ("eagle", "apple", "house", "rose"))
+    (tmp_path / "masks" / "eagle.png").unlink()
+    (tmp_path / "images" / "apple.jpg").unlink()
+    put_files(tmp_path, {"masks/notes.txt": "x", "masks/.hidden.png": "", "images/notes.txt": "x"})
+    (tmp_path / "masks" / "rose.png").rename(tmp_path / "masks" / "rose.bmp.png")
+    with Image.open(tmp_path / "images" / "rose.jpg") as rose:
+        Image.new("L", rose.size).save(tmp_path / "masks" / "rose.bmp")
+    (tmp_path / "masks" / "house.bmp").touch()  # PNG takes precedence
+    found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "masks")
+    assert found.reasons() == {
+        "eagle.jpg": "BAD_ANNOTATION",
+        "masks/apple.png": "BAD_ANNOTATION",
+        "masks/rose.bmp.png": "BAD_ANNOTATION",
+        "notes.txt": "not_an_image",
+    }
+    for name, mask in (("rose.jpg", "rose.bmp"), ("house.jpg", "house.png")):
+        assert found.annotations_of(name).semantic_mask == f"{tmp_path}/masks/{mask}"
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_masks_among_the_images_are_recognized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: bool
+) -> None:
+    put_set(tmp_path / "images", tmp_path / "images" / "masks")
+    monkeypatch.chdir(tmp_path)
+    masks = Path("images/masks") if relative else tmp_path / "images" / "masks"
+    found = listed(tmp_path / "images", "segmentation", mask_dir=masks)
+    assert found.refs.keys() == {"eagle.jpg", "apple.jpg", "house.jpg"} and not found.reasons()
+
+
+def test_wrong_use_is_refused(tmp_path: Path) -> None:
+    put_set(tmp_path / "images", tmp_path / "masks")
+    with pytest.raises(UsageError, match=r"--mask_dir .* is not a folder"):
+        listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "gone")
+    assert "needs --mask_dir" in refusal(tmp_path / "images", "segmentation", source="semantic_masks")
+    with pytest.raises(UsageError, match="choose --layout segmentation"):
+        listed(tmp_path / "images", "detection", source="semantic_masks", mask_dir=tmp_path / "masks")
