@@ -27,7 +27,7 @@ FORMAT_VERSION = 1
 #: Version of the code that computes what a dataset states about itself: the files in `SIDECARS`, the features
 #: of a layout, the recipes and plan digests of shards. If a dataset has this version, validation computes
 #: these again and compares. Raise the number whenever one of them changes for the same dataset
-#: (`tests/core/schemas/test_statements_version.py` detects this).
+#: (`tests/core/validation/test_dataset_json.py` detects this).
 STATEMENTS_VERSION = 3
 DATASET_JSON = "dataset.json"
 DATASET_INFO_JSON = "dataset_info.json"

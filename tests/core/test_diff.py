@@ -1,37 +1,50 @@
-"""Comparing two datasets by their ledgers finds exactly the edits, wherever the images are."""
+"""Comparing two datasets: exactly the edits, by their ledgers, and the distances of their distributions."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import json
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
 from helpers.examples import examples
+from helpers.fewer_imports import late
 from helpers.ledgers import dump_ledger
+from helpers.report_samples import dataset_of, drift_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.diff import (
-    NEW,
-    LedgerPair,
-    LedgerRow,
-    compare_rows,
-    compare_small,
-    loaded,
-    note_added_or_removed,
-    pair_renamed,
-    rows_of,
-)
+from shardwright.core import diff
+from shardwright.schemas.codes import Severity
+from shardwright.schemas.configuration import gates as limits
+from shardwright.schemas.configuration.gates import GateFile, Policy, Thresholds, check, parse_gates
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.drift import Change, Changes, Kind
+from shardwright.schemas.drift import (
+    MAX_LISTED,
+    Change,
+    Changes,
+    ClassDrift,
+    Described,
+    Distance,
+    Drift,
+    Kind,
+    Pair,
+    distance,
+    drift_between,
+    numbers_in,
+)
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import ValidationReport
+from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.plan import ledger_file
 
@@ -83,10 +96,10 @@ def write_all(directory: Path, images: Sequence[Image], shards: int) -> dict[str
     return found
 
 
-def pairs_of(root: Path, old: dict[str, Shard], new: dict[str, Shard]) -> list[LedgerPair]:
+def pairs_of(root: Path, old: dict[str, Shard], new: dict[str, Shard]) -> list[diff.LedgerPair]:
     none = Shard("", 0, 0, "")
     return [
-        LedgerPair(
+        diff.LedgerPair(
             file,
             file.partition("/")[2].partition("-")[0],
             (str(root / "old") if file in old else None, str(root / "new") if file in new else None),
@@ -151,7 +164,7 @@ def compare(old: Sequence[Image], new: Sequence[Image], shards: tuple[int, int] 
             write_all(root / name, images, count)
             for name, images, count in zip(("old", "new"), (old, new), shards)
         ]
-        return compare_small(pairs_of(root, *written))
+        return diff.compare_small(pairs_of(root, *written))
 
 
 @given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, 4), st.integers(1, 4))
@@ -171,10 +184,10 @@ def test_the_comparison_finds_exactly_the_edits(seed: int, count: int, before: i
 
 def test_equal_sources_are_paired_in_the_order_of_their_keys() -> None:
     changes = Changes()
-    row = LedgerRow("", "train", True, short("x"), "", 1, "")
+    row = diff.LedgerRow("", "train", True, short("x"), "", 1, "")
     gone = [row._replace(key=key) for key in ("c", "a")]
-    come = [row._replace(key=key, side=NEW) for key in ("z", "y", "x")]
-    pair_renamed([*come, *gone], changes)
+    come = [row._replace(key=key, side=diff.NEW) for key in ("z", "y", "x")]
+    diff.pair_renamed([*come, *gone], changes)
     assert sorted(changes.listed["renamed"]) == [("x", "a", "x"), ("y", "c", "y")]
     assert changes.listed["added"] == [("z", "", "train")]
     assert "removed" not in changes.listed
@@ -187,15 +200,15 @@ def test_a_renamed_image_in_another_folder_has_another_class_too() -> None:
 
 
 def test_an_image_that_was_left_out_counts_as_added_with_the_reason() -> None:
-    written = LedgerRow("a", "train", True, short("x"), "", 1, "kept jpg")
-    left_out = LedgerRow("a", "train", False, "", "", 0, "", note="quarantined: CORRUPT")
+    written = diff.LedgerRow("a", "train", True, short("x"), "", 1, "kept jpg")
+    left_out = diff.LedgerRow("a", "train", False, "", "", 0, "", note="quarantined: CORRUPT")
     changes = Changes()
-    assert list(compare_rows(([left_out], [left_out]), changes)) == []
+    assert list(diff.compare_rows(([left_out], [left_out]), changes)) == []
     for row in [
-        *compare_rows(([left_out], [written._replace(side=NEW)]), changes),
-        *compare_rows(([written], [left_out]), changes),
+        *diff.compare_rows(([left_out], [written._replace(side=diff.NEW)]), changes),
+        *diff.compare_rows(([written], [left_out]), changes),
     ]:
-        note_added_or_removed(row, changes)
+        diff.note_added_or_removed(row, changes)
     assert changes.listed == {
         "added": [("a", "quarantined: CORRUPT", "train")],
         "removed": [("a", "train", "quarantined: CORRUPT")],
@@ -210,14 +223,14 @@ def test_equal_shards_have_equal_records(tmp_path: Path) -> None:
     stated = [entry(Image("a", "x"))._replace(digest=digest) for digest in ("old", "new")]
     file, names = ledger_file("train", 0, 1), ("old", "new")
     old, new = ({file: write(tmp_path / name, [one])} for name, one in zip(names, stated))
-    assert compare_small(pairs_of(tmp_path, old, new)).unchanged == 1
+    assert diff.compare_small(pairs_of(tmp_path, old, new)).unchanged == 1
 
 
 def test_sources_without_a_checksum_are_compared_by_state() -> None:
-    row = LedgerRow("a", "train", True, "12:1699", "", 1, "")
+    row = diff.LedgerRow("a", "train", True, "12:1699", "", 1, "")
     assert not row.is_known
     changes = Changes()
-    assert not list(compare_rows(([row], [row._replace(source="12:1700")]), changes))
+    assert not list(diff.compare_rows(([row], [row._replace(source="12:1700")]), changes))
     assert changes.total(Kind.CHANGED) == 1
 
 
@@ -240,17 +253,345 @@ ONE = {**HEADER, "counts": {"written": 1}}
 def test_a_damaged_ledger_is_refused_in_a_sentence(lines: list[str], message: str) -> None:
     data = gzip.compress("\n".join(lines).encode())
     with pytest.raises(UsageError, match=message) as caught:
-        rows_of(data, "gs://bucket/d", "_shards/f", "s", "train")
+        diff.rows_of(data, "gs://bucket/d", "_shards/f", "s", "train")
     assert caught.value.message.startswith("gs://bucket/d/_shards/f")
     assert caught.value.message.endswith("convert again.")
     with pytest.raises(UsageError, match="is damaged"):
-        rows_of(data[:-9], "d", "f", "s", "train")
+        diff.rows_of(data[:-9], "d", "f", "s", "train")
 
 
 def test_a_damaged_ledger_is_not_counted() -> None:
     for header in ({**HEADER, "records": "many"}, {**HEADER, "sha256": "t"}):
         with (
             pytest.raises(UsageError, match=r"is damaged|belongs to another build"),
-            loaded(gzip.compress(json.dumps(header).encode()), "d", "f", "s") as (found, _),
+            diff.loaded(gzip.compress(json.dumps(header).encode()), "d", "f", "s") as (found, _),
         ):
             int(found.records)
+
+
+distances = late("scipy.spatial.distance")
+
+COUNTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 10**7), min_size=1)
+
+
+def vectors(old: dict[str, int], new: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    names = sorted({*old, *new})
+    return np.array([old.get(name, 0) for name in names]), np.array([new.get(name, 0) for name in names])
+
+
+@given(COUNTS, COUNTS)
+def test_the_jensen_shannon_distance_equals_scipys(old: dict[str, int], new: dict[str, int]) -> None:
+    expected = np.nan_to_num(distances.jensenshannon(*vectors(old, new), base=2))
+    assert distance(old, new).jensen_shannon == pytest.approx(expected, abs=1e-6)
+
+
+@given(COUNTS, COUNTS)
+def test_l_infinity_is_the_largest_difference_of_shares(old: dict[str, int], new: dict[str, int]) -> None:
+    p, q = vectors(old, new)
+    difference = np.abs(p / p.sum() - q / q.sum())
+    found = distance(old, new)
+    assert found.l_infinity == pytest.approx(difference.max(), abs=1e-12)
+    if found.name:
+        at = sorted({*old, *new}).index(found.name)
+        assert difference[at] == pytest.approx(difference.max(), abs=1e-12)
+
+
+def test_known_distances() -> None:
+    assert distance({"a": 1}, {"b": 5}) == (1.0, "a", 1.0)
+    assert distance({"a": 1, "b": 1}, {"a": 2, "b": 2}) == (0.0, "", 0.0)
+    # By hand: M = (3/4, 1/4), D(P||M) = log2(4/3), D(Q||M) = log2(2/3)/2 + log2(2)/2.
+    expected = math.sqrt((math.log2(4 / 3) + math.log2(2 / 3) / 2 + 0.5) / 2)
+    assert distance({"a": 7}, {"a": 1, "b": 1}) == (0.5, "a", pytest.approx(expected))
+
+
+def test_an_empty_distribution_has_the_largest_distance() -> None:
+    assert distance({}, {}) == distance({"a": 0}, {}) == (0.0, "", 0.0)
+    assert distance({}, {"a": 1}) == distance({"a": 1}, {}) == (1.0, "", 1.0)
+
+
+def test_many_changes_are_listed_by_smallest_keys() -> None:
+    total = Changes()
+    for start in (1, 0):
+        part = Changes()
+        for number in range(start, 6000, 2):
+            part.note(Kind.ADDED, "train", Change(f"{number:05d}", "", "train"))
+        total.merge(part)
+    assert total.total(Kind.ADDED) == 6000
+    assert [change.key for change in total.listed["added"]] == [f"{n:05d}" for n in range(MAX_LISTED)]
+
+
+def test_reports_list_classes_by_their_names() -> None:
+    changes = Changes(pairs=7)
+    changes.note(Kind.RELABELLED, "b", Change("k", "cat\x1fdog", ""))
+    stored = json.loads(json.dumps(changes.as_json()))
+    assert stored["listed"]["relabelled"] == [{"key": "k", "old": ["cat", "dog"], "new": []}]
+    assert stored["label_changes"]["pairs"] == 7
+
+
+@pytest.fixture(scope="module")
+def described() -> Described:
+    counts = {"written": 61, "quarantined": 3, "deduplicated": 2}
+    dataset = dataset_of(
+        {"train": {"cat": 60}, "test": {"cat": 1}},
+        {"train": 60, "test": 1},
+        features=LAYOUTS["classification"].features,
+        settings={"quality": 95},
+        versions={"codec": "pillow"},
+        ledger={**counts, "reasons": {"quarantined": {"CORRUPT": 3}}},
+    )
+    return Described("old", dataset)
+
+
+def with_classes(described: Described, **splits: dict[str, int]) -> Described:
+    names = tuple(dict.fromkeys(name for counts in splits.values() for name in counts))
+    dataset = described.dataset
+    plan = replace(dataset.plan, labels=names)
+    return described._replace(dataset=replace(dataset, plan=plan, class_counts=splits))
+
+
+def test_a_dataset_does_not_differ_from_itself(described: Described) -> None:
+    drift = drift_between(described, described, Changes(unchanged=61))
+    assert drift.identical
+    assert drift.all_records == (61, 61)
+    assert not any(drift.made.values())
+    assert not drift.classes.shifts
+    assert drift.left_out["quarantined"] == {"CORRUPT": (3, 3)}
+    assert drift.left_out["deduplicated"] == {"copy": (2, 2)}
+    assert drift.bad_fraction == (3 / 64, 3 / 64)
+    assert json.loads(json.dumps(drift.as_json(), allow_nan=False))["format_version"] == 1
+
+
+def test_classes_are_compared_by_name_not_by_id(described: Described) -> None:
+    old = with_classes(described, train={"cat": 3, "dog": 1, "emu": 0}, test={"cat": 1})
+    new = with_classes(described, train={"dog": 2, "cat": 2, "emu": 0, "fox": 0}, test={"fox": 1})
+    found = drift_between(old, new, Changes()).classes
+    assert (found.new, found.vanished) == (("fox",), ())
+    assert found.renumbered == {"cat": Pair(0, 1), "dog": Pair(1, 0)}
+    assert found.splits["test"] == (1.0, "cat", 1.0)
+    assert found.overall.l_infinity == pytest.approx(4 / 5 - 2 / 5)
+    assert list(found.shifts) == ["cat", "dog", "fox"]
+    backwards = drift_between(new, old, Changes()).classes
+    assert (backwards.new, backwards.vanished) == ((), ("fox",))
+
+
+def test_findings_are_compared_only_if_a_check_looked_for_them(described: Described) -> None:
+    def validated(mode: str, **counts: int) -> Described:
+        return described._replace(validation=ValidationReport("old", mode, "f", 2, 61, 1, counts, ()))
+
+    def quality(old: Described, new: Described) -> Any:
+        return drift_between(old, new, Changes()).quality
+
+    found = quality(validated("quality", DARK=61), validated("full", UNDECODABLE=2))
+    assert found["DARK"] == (1.0, None)
+    assert found["UNDECODABLE"] == (0.0, pytest.approx(2 / 61))
+    assert "SOURCE_MISSING" not in found
+    assert quality(validated("quality"), validated("quality"))["DARK"] == (0.0, 0.0)
+    assert quality(validated("fast"), described) == {}
+
+
+def test_numbers_are_named_by_their_path() -> None:
+    document = {
+        "format_version": 3,
+        "splits": {
+            "train": {
+                "all": {"mean": [1, 2.5, 3], "histogram": {"counts": [3]}, "long": [1] * 17, "name": "x"}
+            }
+        },
+        "classes": {"cat": {"mean": 3}},
+        "odd": [True, None, {"a": 1}],
+        "infinite": math.inf,
+    }
+    numbers = {0: 1, 1: 2.5, 2: 3}
+    assert numbers_in(document) == {f"splits.train.all.mean.{i}": value for i, value in numbers.items()}
+    assert numbers_in({"a": [{"b": 1}]}) == numbers_in(None) == numbers_in("7") == {}
+
+
+def test_many_splits_do_not_hide_the_numbers_of_all_images() -> None:
+    splits = {f"s{i}": dict.fromkeys("abcdefghij", i) for i in range(1001)}
+    assert numbers_in({"splits": splits, "total": {"all": {"mean": 7}}})["total.all.mean"] == 7
+
+
+def test_settings_versions_and_features_are_compared(described: Described) -> None:
+    dataset = described.dataset
+    settings = {**dataset.plan.settings, "quality": 5}
+    other = replace(
+        dataset,
+        layout="another",
+        features=dataset.features[1:],
+        plan=replace(dataset.plan, settings=settings),
+        versions={**dataset.versions, "codec": "none"},
+    )
+    made = drift_between(described, Described("new", other), Changes()).made
+    assert made["settings"] == {"quality": Pair(dataset.plan.settings["quality"], 5)}
+    assert list(made["features"]) == [dataset.features[0].name]
+    assert made["features"][dataset.features[0].name].new is None
+    assert list(made["layout"]) == ["layout"] and list(made["versions"]) == ["codec"]
+
+
+SAME = drift_of(changes=Changes(unchanged=100), records={"train": Pair(80, 80), "test": Pair(20, 20)})
+
+
+def with_changes(**counts: int) -> Drift:
+    changes = Changes()
+    for name, count in counts.items():
+        for number in range(count):
+            changes.note(Kind(name), "train", Change(f"{number}", "", ""))
+    return replace(SAME, changes=changes)
+
+
+POLICIES = [name for name, item in Thresholds.model_fields.items() if isinstance(item.default, Policy)]
+
+
+def parse_thresholds(text: str) -> GateFile:
+    return parse_gates(text, "--thresholds", "limits.yaml")
+
+
+def names(drift: Drift, **wanted: Any) -> list[str]:
+    return [refusal.name for refusal in check(drift, GateFile(**wanted))]
+
+
+KIND_OF = {
+    "max_added_fraction": "added",
+    "max_removed_fraction": "removed",
+    "max_renamed_fraction": "renamed",
+    "max_changed_fraction": "changed",
+    "max_re_encoded_fraction": "re_encoded",
+    "max_label_change_fraction": "relabelled",
+    "max_split_move_fraction": "moved",
+}
+#: A different number of each kind, so that a limit that counts another kind is noticed.
+DRIFTED = replace(
+    with_changes(**{kind: number for number, kind in enumerate(KIND_OF.values(), 2)}),
+    records={"train": Pair(80, 100), "test": Pair(20, 10), "new": Pair(None, 7)},
+    classes=replace(SAME.classes, splits={"train": Distance(0.2, "cat\n", 0.3)}),
+    bad_fraction=Pair(0.0, 0.02),
+    quality={"DARK": Pair(0.1, 0.15), "BLURRY": Pair(None, 0.1)},
+    statistics={
+        "splits.train.brightness.mean": Pair(100.0, 90.0),
+        "splits.test.brightness.mean": Pair(100.0, 70.0),
+        "splits.test.darkbrightness.mean": Pair(1.0, 9.0),
+        "splits.test.zero": Pair(0, 4),
+        "splits.new.brightness.mean": Pair(None, 4),
+    },
+)
+#: A limit that the differences meet exactly or just, one that they exceed, their value, and the message then.
+CASES = [
+    *((name, n / 100, n / 100 - 0.001, n / 100, f"{n} images") for n, name in enumerate(KIND_OF, 2)),
+    ("max_count_jump", 0.25, 0.2, 0.25, "split 'train'"),
+    ("max_count_drop", 0.5, 0.1, 0.5, "split 'test' fell 50% (20 to 10 records; limit 10%)"),
+    ("max_class_l_infinity", 0.2, 0.19, 0.2, "'cat\\n'"),
+    ("max_class_jensen_shannon", 0.3, 0.29, 0.3, "'train'"),
+    ("max_bad_fraction", 0.02, 0.01, 0.02, "2%"),
+    ("max_rise", {"DARK": 0.06}, {"DARK": 0.04}, 0.05, "DARK"),
+    ("max_statistics_change", {"brightness.mean": 0.3}, {"brightness.mean": 0.2}, 0.3, "splits.test.bright"),
+]
+
+
+@pytest.mark.parametrize(("name", "met", "exceeded", "value", "message"), CASES)
+def test_each_limit_refuses_what_exceeds_it(
+    name: str, met: Any, exceeded: Any, value: float, message: str
+) -> None:
+    assert names(DRIFTED, **{name: met}) == []
+    (refusal,) = check(DRIFTED, GateFile(**{name: exceeded}))
+    assert (refusal.name, refusal.severity) == (name, Severity.ERROR)
+    assert refusal.value == pytest.approx(value)
+    assert refusal.limit in (exceeded.values() if isinstance(exceeded, dict) else [exceeded])
+    assert refusal.message.startswith(f"{name}: ") and message in refusal.message
+    assert "\n" not in refusal.message
+
+
+def test_rounding_exceeds_no_limit() -> None:
+    drift = replace(
+        SAME,
+        records={"train": Pair(100, 95), "test": Pair(100, 105)},  # 95 / 100 - 1 is below -0.05
+        classes=replace(SAME.classes, overall=Distance(0.07 - 0.02, "cat", 0.0)),
+        quality={"DARK": Pair(0.02, 0.07)},
+        statistics={"total.all.brightness.mean": Pair(1.0, 1.05)},
+    )
+    limits_met = dict.fromkeys(("max_count_drop", "max_count_jump", "max_class_l_infinity"), 0.05)
+    of_names = {"max_rise": {"DARK": 0.05}, "max_statistics_change": {"brightness.mean": 0.05}}
+    assert names(drift, **limits_met, **of_names) == []
+
+
+def test_all_limits_that_are_exceeded_are_reported() -> None:
+    exceeded = {name: limit for name, _, limit, *_ in CASES}
+    assert sorted(names(DRIFTED, **exceeded)) == sorted(exceeded)
+
+
+def test_every_kind_of_change_has_a_limit() -> None:
+    assert list(limits.IMAGE_LIMITS) == list(KIND_OF)
+
+
+def test_every_change_of_an_empty_dataset_exceeds_a_limit() -> None:
+    drift = replace(with_changes(added=1), records={"train": Pair(0, 1)})
+    assert names(drift, max_added_fraction=0.99) == ["max_added_fraction"]
+
+
+def test_a_split_that_is_gone_fell_by_everything() -> None:
+    gone = replace(SAME, records={"train": Pair(80, 80), "test": Pair(20, None)})
+    assert [refusal.value for refusal in check(gone, GateFile(max_count_drop=0.3))] == [1.0]
+
+
+def test_a_limit_of_unknown_numbers_refuses() -> None:
+    (refusal,) = check(DRIFTED, GateFile(max_rise={"BLURRY": 1.0}))
+    assert refusal.value is None and "the old dataset was not validated" in refusal.message
+    assert names(replace(DRIFTED, fingerprints=Pair("a", "a")), max_rise={"BLURRY": 1.0}) == []
+    for unknown in ("zero", "nothing", "splits.new.brightness.mean"):
+        (refusal,) = check(DRIFTED, GateFile(max_statistics_change={unknown: 9.0}))
+        assert refusal.value is None
+
+
+@pytest.mark.parametrize(
+    ("name", "drift"),
+    [
+        ("new_classes", replace(SAME, classes=replace(SAME.classes, new=("cat",)))),
+        ("vanished_classes", replace(SAME, classes=replace(SAME.classes, vanished=("cat",)))),
+        ("renumbered_classes", replace(SAME, classes=replace(SAME.classes, renumbered={"cat": Pair(1, 2)}))),
+        ("changed_features", replace(SAME, made={"layout": {"cat": Pair(1, 2)}})),
+        ("changed_settings", replace(SAME, made={"settings": {"cat": Pair(1, 2)}})),
+        ("changed_versions", replace(SAME, made={"versions": {"cat": Pair(1, 2)}})),
+    ],
+)
+def test_policies_allow_warn_or_refuse(name: str, drift: Drift) -> None:
+    for policy, severities in (("allow", []), ("warn", [Severity.WARNING]), ("refuse", [Severity.ERROR])):
+        found = check(drift, parse_thresholds(f"{name}: {policy}"))
+        assert [refusal.severity for refusal in found] == severities
+        assert all("'cat'" in refusal.message for refusal in found)
+
+
+def test_by_default_only_a_class_with_another_id_is_refused() -> None:
+    everything = replace(
+        with_changes(**{kind.value: 50 for kind in Kind}),
+        records={"train": Pair(80, 1)},
+        classes=ClassDrift(Distance(1, "a", 1), {}, ("a",), ("b",), {"c": Pair(1, 2)}, {}),
+        bad_fraction=Pair(0.0, 1.0),
+        made={"settings": {"a": Pair(1, 2)}},
+    )
+    assert [refusal.name for refusal in check(everything, GateFile())] == ["renumbered_classes"]
+
+
+def test_a_file_may_contain_every_limit_or_none() -> None:
+    text = "\n".join(
+        {
+            "max_rise": "max_rise:\n  DARK: 0.01\n  UNDECODABLE: 0",
+            "max_statistics_change": "max_statistics_change: {brightness.mean: 1e-1}",
+        }.get(name, f"{name}: {'warn' if name in POLICIES else 0.5}")
+        for name in Thresholds.model_fields
+    )
+    found = parse_thresholds(text)
+    assert found.max_rise == {"DARK": 0.01, "UNDECODABLE": 0.0}
+    assert found.vanished_classes is Policy.WARN
+    assert found.as_json().keys() == set(Thresholds.model_fields)
+    for empty in ("", "# nothing\n", "{}"):
+        assert parse_thresholds(empty) == GateFile()
+
+
+@given(st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.floats(), st.booleans())))
+def test_any_file_gives_limits_or_a_message(document: dict[str, Any]) -> None:
+    import yaml
+
+    try:
+        parse_thresholds(yaml.safe_dump(document, allow_unicode=True))
+    except UsageError:
+        return
+    assert document.keys() <= set(GateFile.model_fields)

@@ -1,35 +1,40 @@
-"""The counts over all references, whatever their order, and the shards that follow from them."""
+"""The counts over all references, the shards that follow, and the way of references to shards and buckets."""
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import pytest
+from apache_beam.testing.util import assert_that, equal_to
+from hypothesis import example, given
+from hypothesis import strategies as st
 from PIL import Image
 
 from shardwright.core.concurrency.worker_pool import worker_pool
 from shardwright.core.conversion import ShardRecipe
-from shardwright.core.plan import forecast
+from shardwright.core.dedupe import first_of_equal, mark_copies
+from shardwright.core.hash_buckets import bucket_of, pack_rows, unpack_rows
+from shardwright.core.plan import assign, forecast
 from shardwright.core.plan.assign import Placement, limit_order, shard_order
-from shardwright.core.plan.forecast import (
-    MAX_SHARDS,
-    SAMPLE_CANDIDATES,
-    SAMPLE_IMAGES,
-    RefSummary,
-    Sample,
-    carried_count,
-    estimate_bytes,
-    shard_count,
-    take_sample,
-)
 from shardwright.core.plan.request import ConversionRequest
+from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, EncodedRefs, ImageRef, decode_refs, encode_refs
+from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import CLASSIFICATION
-from shardwright.schemas.plan import Plan
+from shardwright.schemas.plan import HASH_RANGE, Forecast, Plan
+from shardwright.transforms import plan as transforms
+from shardwright.transforms.dedupe import DedupeExact
+from shardwright.transforms.plan import BatchRefs, SortBuffered
 
 REFS = [
     ImageRef(
@@ -40,7 +45,7 @@ REFS = [
         outcome="filtered" if i % 11 == 0 else "",
         reason="dotfile" if i % 11 == 0 else "",
     )
-    for i in range(6 * SAMPLE_CANDIDATES)
+    for i in range(6 * forecast.SAMPLE_CANDIDATES)
 ]
 BAD = [ImageRef(f"rows.csv:{i}", "/in/rows.csv").quarantined("BAD_ROW") for i in range(500)]
 BY_LIMIT = sorted((ref for ref in REFS if ref.is_candidate), key=lambda ref: limit_order(0, ref.key))
@@ -49,14 +54,14 @@ BY_ORDER = sorted((ref for ref in REFS if ref.is_candidate), key=lambda ref: sha
 
 def summarize(
     settings: ConvertSettings, seed: int, parts: int, listed: Sequence[ImageRef] = REFS
-) -> RefSummary:
+) -> forecast.RefSummary:
     """Adds all references, shuffled, to this many summaries, and merges these."""
     shuffler = random.Random(seed)
     refs = shuffler.sample(listed, len(listed))
     placement = Placement(settings)
-    merged = RefSummary(settings)
+    merged = forecast.RefSummary(settings)
     for part in range(parts):
-        summary = RefSummary(settings)
+        summary = forecast.RefSummary(settings)
         for ref in refs[part::parts]:
             summary.add(ref, placement)
         if shuffler.random() < 0.5:
@@ -69,12 +74,12 @@ def test_the_sample_has_the_lowest_hashes() -> None:
     settings = ConvertSettings(splits="train=0.8,test=0.2")
     summary = summarize(settings, seed=5, parts=50)
     assert summary.finish() is None
-    assert [ref for _, ref in summary.sample.items] == BY_ORDER[:SAMPLE_CANDIDATES]
+    assert [ref for _, ref in summary.sample.items] == BY_ORDER[: forecast.SAMPLE_CANDIDATES]
     assert sum(summary.candidates.values()) == len(BY_ORDER)
     assert sum(summary.listed.values()) == len(REFS)
 
 
-@pytest.mark.parametrize("limit", [1, 100, SAMPLE_CANDIDATES, 2500, len(BY_ORDER), 10**6])
+@pytest.mark.parametrize("limit", [1, 100, forecast.SAMPLE_CANDIDATES, 2500, len(BY_ORDER), 10**6])
 def test_a_limit_takes_the_lowest_hashes(limit: int) -> None:
     settings = ConvertSettings(splits="train=0.8,test=0.2", limit=limit)
     summary = summarize(settings, seed=limit, parts=7)
@@ -83,12 +88,12 @@ def test_a_limit_takes_the_lowest_hashes(limit: int) -> None:
     assert cut == (limit_order(0, taken[-1].key) if len(taken) == limit else None)
     assert sum(summary.candidates.values()) == len(taken)
     assert sum(summary.source_bytes.values()) == sum(ref.size for ref in taken)
-    assert [ref for _, ref in summary.sample.items] == taken[:SAMPLE_CANDIDATES]
+    assert [ref for _, ref in summary.sample.items] == taken[: forecast.SAMPLE_CANDIDATES]
 
 
 @pytest.mark.parametrize("limit", [1, 700, 10**6])
 def test_a_limit_also_leaves_out_bad_rows_beyond_it(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(forecast, "take_sample", lambda *_: Sample(1, {}, 100.0, 100.0))
+    monkeypatch.setattr(forecast, "take_sample", lambda *_: forecast.Sample(1, {}, 100.0, 100.0))
     settings = ConvertSettings(input=("in",), limit=limit)
     summary = summarize(settings, limit, 7, [*REFS, *BAD])
     made = forecast.make_forecast(ConversionRequest(settings), summary)
@@ -99,7 +104,7 @@ def test_a_limit_also_leaves_out_bad_rows_beyond_it(monkeypatch: pytest.MonkeyPa
 
 
 def test_classes_that_are_named_like_their_ids_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast, "take_sample", lambda *_: Sample(1, {}, 100.0, 100.0))
+    monkeypatch.setattr(forecast, "take_sample", lambda *_: forecast.Sample(1, {}, 100.0, 100.0))
     settings = ConvertSettings(input=("in",))
     refs = [ImageRef(f"{i % 10}/{i}.jpg", f"/in/{i % 10}/{i}.jpg", str(i % 10), size=10) for i in range(20)]
     plan = forecast.make_forecast(ConversionRequest(settings), summarize(settings, 1, 1, refs)).plan
@@ -107,7 +112,7 @@ def test_classes_that_are_named_like_their_ids_are_in_use(monkeypatch: pytest.Mo
 
 
 def test_a_split_without_objects_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecast, "take_sample", lambda *_: Sample(1, {}, 100.0, 100.0))
+    monkeypatch.setattr(forecast, "take_sample", lambda *_: forecast.Sample(1, {}, 100.0, 100.0))
     settings = ConvertSettings(input=("in",), layout="detection")
     refs = [
         ImageRef(f"{i}.jpg", f"/in/{i}.jpg", "cat" * (i == 3), "test" if i % 2 else "val") for i in range(9)
@@ -148,11 +153,11 @@ def test_merged_parts_give_the_same_summary(settings: ConvertSettings) -> None:
         (10**9, 5, 100, 5),  # never more than records
         (1, 100_000, 100, 1),
         (1, 100_001, 100, 2),  # at most 100,000 records per shard
-        (10**15, 10**9, 1, MAX_SHARDS),
+        (10**15, 10**9, 1, forecast.MAX_SHARDS),
     ],
 )
 def test_shard_counts_follow_from_sizes(estimate: int, records: int, size: int, shards: int) -> None:
-    assert shard_count(estimate, records, size) == shards
+    assert forecast.shard_count(estimate, records, size) == shards
 
 
 @pytest.mark.parametrize(
@@ -171,22 +176,22 @@ def test_shard_counts_follow_from_sizes(estimate: int, records: int, size: int, 
     ],
 )
 def test_a_count_is_carried_until_the_size_doubles_or_halves(old: int, new: int, expected: int) -> None:
-    assert carried_count(4, old, new, fresh=9) == expected
+    assert forecast.carried_count(4, old, new, fresh=9) == expected
 
 
 def test_bytes_are_estimated_from_sources_if_they_are_kept() -> None:
-    sample = Sample(tried=4, faults={}, mean_bytes=300.0, mean_source_bytes=200.0)
+    sample = forecast.Sample(tried=4, faults={}, mean_bytes=300.0, mean_source_bytes=200.0)
     keep = ConvertSettings(image_format="keep")
-    assert estimate_bytes(sample, records=10, source_bytes=5000, settings=keep) == 7500
-    assert estimate_bytes(sample, 10, 5000, ConvertSettings(resize="9")) == 3000
-    empty = Sample(tried=3, faults={"CORRUPT": 3}, mean_bytes=0.0, mean_source_bytes=0.0)
-    assert estimate_bytes(empty, 10, 5000, keep) == 0
+    assert forecast.estimate_bytes(sample, records=10, source_bytes=5000, settings=keep) == 7500
+    assert forecast.estimate_bytes(sample, 10, 5000, ConvertSettings(resize="9")) == 3000
+    empty = forecast.Sample(tried=3, faults={"CORRUPT": 3}, mean_bytes=0.0, mean_source_bytes=0.0)
+    assert forecast.estimate_bytes(empty, 10, 5000, keep) == 0
 
 
 @pytest.mark.parametrize("in_processes", [False, True])
 def test_a_sample_skips_faults_until_it_is_full(tmp_path: Path, in_processes: bool) -> None:
     refs = []
-    for i in range(SAMPLE_IMAGES + 30):
+    for i in range(forecast.SAMPLE_IMAGES + 30):
         path = tmp_path / f"{i:03d}.png"
         if i % 4 == 0:
             path.write_bytes(b"")
@@ -195,8 +200,8 @@ def test_a_sample_skips_faults_until_it_is_full(tmp_path: Path, in_processes: bo
         refs.append(ImageRef(path.name, str(path), "c", size=path.stat().st_size))
     recipe = ShardRecipe(ConvertSettings(resize="4", image_format="raw"), CLASSIFICATION, {"c": 0})
     with worker_pool(in_processes):
-        sample = take_sample(refs, recipe)
-    assert sample.faults == {"EMPTY_FILE": sample.tried - SAMPLE_IMAGES}
+        sample = forecast.take_sample(refs, recipe)
+    assert sample.faults == {"EMPTY_FILE": sample.tried - forecast.SAMPLE_IMAGES}
     assert sample.tried == 86  # the 64th readable image is number 85
     assert 48 < sample.mean_bytes < 500
 
@@ -245,3 +250,192 @@ def test_a_rejected_file_of_the_sample_adds_no_shards(folder: Path) -> None:
     after = plan_of(folder, shard_size="1MB")
     assert before.shards == after.shards == {"train": 1}
     assert before.estimate == after.estimate
+
+
+PLACED = [
+    ImageRef(f"c/{i:05d}.jpg", f"/in/c/{i:05d}.jpg", "c", "" if i % 3 else "test", size=i)
+    for i in range(5000)
+]
+SETTINGS = ConvertSettings(splits="train=0.5,test=0.5")
+SHARDS = {"train": 5, "test": 3}
+
+
+def batched(refs: Sequence[ImageRef]) -> list[EncodedRefs]:
+    return [encode_refs(refs[first : first + 1000]) for first in range(0, len(refs), 1000)]
+
+
+def sort(
+    placed: Callable[..., Any], batches: Iterable[EncodedRefs], *sides: object
+) -> dict[assign.ShardId, list[EncodedRefs]]:
+    step = SortBuffered(placed)
+    step.start_bundle()
+    elements = [item for batch in batches for item in step.process(batch, *sides)]
+    elements += [item.value for item in step.finish_bundle()]
+    groups: dict[assign.ShardId, list[EncodedRefs]] = {}
+    for place, encoded in elements:
+        groups.setdefault(place, []).append(encoded)
+    return groups
+
+
+@pytest.mark.parametrize("buffered", [1, 1500, 10**6])
+@pytest.mark.parametrize("limit", [0, 1234])
+def test_every_reference_gets_to_the_shard_of_its_hash(
+    monkeypatch: pytest.MonkeyPatch, buffered: int, limit: int
+) -> None:
+    monkeypatch.setattr(transforms, "BUFFERED_REFS", buffered)
+    orders = sorted(assign.limit_order(0, ref.key) for ref in PLACED)
+    cut = orders[limit - 1] if limit else None
+    forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {}, limit_cut=cut)
+    groups = sort(partial(assign.refs_by_shard, SETTINGS), batched(PLACED), forecast)
+    arrived = {place: [r for e in encoded for r in decode_refs(e)] for place, encoded in groups.items()}
+    expected = Counter()
+    for ref in PLACED:
+        order = assign.shard_order(0, ref.key)
+        split = ref.split or ("train" if assign.hash64(0, "split", ref.key) < HASH_RANGE // 2 else "test")
+        beyond = cut is not None and assign.limit_order(0, ref.key) > cut
+        placed = ref._replace(split=split)
+        placed = placed._replace(outcome="filtered", reason="limit") if beyond else placed
+        expected[(split, assign.shard_of(order[0], SHARDS[split])), placed] += 1
+    assert Counter((place, ref) for place, refs in arrived.items() for ref in refs) == expected
+    assert max(map(len, groups.values())) <= (5 if buffered == 1 else 4 if buffered == 1500 else 1)
+
+
+def test_equal_keys_meet_in_one_bucket_whatever_their_splits() -> None:
+    again = [ref._replace(split="other", uri="/else/" + ref.key) for ref in PLACED[:7]]
+    groups = sort(assign.keys_by_bucket, batched([*PLACED, *again]))
+    places: dict[str, set[assign.ShardId]] = {}
+    count = 0
+    for place, encoded in groups.items():
+        for ref in (ref for item in encoded for ref in decode_refs(item)):
+            places.setdefault(ref.key, set()).add(place)
+            count += 1
+    assert count == len(PLACED) + len(again)
+    assert all(len(found) == 1 for found in places.values())
+    with pytest.raises(UsageError, match=r"/else/c/0000\d.jpg and /in/c/0000\d.jpg"):
+        for group in groups.items():
+            list(assign.check_keys(group))
+    assert sum(
+        sum(assign.check_keys(group)) for group in sort(assign.keys_by_bucket, batched(PLACED)).items()
+    ) == len(PLACED)
+
+
+def test_keys_that_only_have_equal_hashes_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assign, "hash", len, raising=False)
+    packed = [encode_refs(PLACED[:9]), encode_refs(PLACED[9:20])]
+    assert list(assign.check_keys((("train", 0), packed))) == [20]
+    uri = PLACED[3].uri
+    says = {"/again": f"/again and {uri}; rename one", uri: f"{uri}; they are one image"}
+    for place, sentence in says.items():
+        with pytest.raises(UsageError, match=sentence):
+            list(assign.check_keys((("train", 0), [*packed, encode_refs([PLACED[3]._replace(uri=place)])])))
+
+
+def test_empty_shards_are_checked_too() -> None:
+    assert list(assign.check_keys((("train", 0), [encode_refs(())]))) == [0]
+
+
+def test_long_annotations_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
+    heavy = [ref._replace(annotations=str(i) * 200_000) for i, ref in enumerate(PLACED[:12])]
+    with beam.Pipeline() as pipeline:
+        batches = pipeline | beam.Create(heavy, reshuffle=False) | BatchRefs()
+        sizes = batches | beam.Map(lambda batch: len(list(decode_refs(batch))))
+        assert_that(sizes, equal_to([2, 2, 2, 2, 2, 1, 1]))
+    three = encode_refs(heavy[:3])
+    monkeypatch.setattr(transforms, "BUFFERED_REFS", 1000)
+    step = SortBuffered(assign.keys_by_bucket)
+    step.start_bundle()
+    assert not list(step.process(three))  # keys are small, whatever their annotations
+    forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {})
+    to_shards = SortBuffered(partial(assign.refs_by_shard, SETTINGS))
+    to_shards.start_bundle()
+    assert sum(len(list(decode_refs(refs))) for _, refs in to_shards.process(three, forecast)) == 3
+
+
+def test_images_fill_shards_that_would_be_empty() -> None:
+    refs = [ImageRef(f"{i}.jpg", f"/in/{i}.jpg", "c", size=1) for i in range(12)]
+    refs += [ImageRef(f"{i}.txt", f"/in/{i}.txt").filtered("not_an_image") for i in range(5)]
+    shards = {"train": 12}
+    plan = Plan(("c",), shards, {}, {})
+    settings = ConvertSettings()
+    forecast = Forecast(plan, {"train": 12}, {}, {}, 0, 0, {}, 0, {})
+    batches = [batch for some in (refs[:4], refs[4:]) for batch in batched(some)]
+    packed = [item for batch in batches for item in assign.hashes_of_sparse_splits(batch, forecast, settings)]
+    filled = assign.fill_shards(forecast, packed)
+    usual = {ref.key: assign.shard_of(assign.shard_order(0, ref.key)[0], 12) for ref in refs}
+    assert len({usual[ref.key] for ref in refs[:12]}) < 12
+    groups = sort(partial(assign.refs_by_shard, settings), batched(refs), filled)
+    found = {ref.key: shard for (_, shard), packs in groups.items() for e in packs for ref in decode_refs(e)}
+    assert {found[ref.key] for ref in refs[:12]} == set(range(12))
+    assert all(found[ref.key] == usual[ref.key] for ref in refs[12:])
+
+
+def test_large_splits_are_not_read_again() -> None:
+    forecast = Forecast(Plan(("c",), {"train": 5}, {}, {}), {"train": 5 * 64}, {}, {}, 0, 0, {}, 0, {})
+    assert not list(assign.hashes_of_sparse_splits(b"no references", forecast, ConvertSettings()))
+
+
+#: Few checksums and keys with characters that order and encode differently, so that many meet.
+_SHA256S = st.sampled_from([hashlib.sha256(bytes([number])).hexdigest() for number in range(4)])
+_KEYS = st.text(st.sampled_from("ab/é\U0001f600\udc80￿"), min_size=1, max_size=3)
+
+
+@given(st.dictionaries(_KEYS, _SHA256S, max_size=12))
+def test_all_but_the_smallest_key_of_a_checksum_are_copies(images: dict[str, str]) -> None:
+    refs = [ImageRef(key=key, uri=key, sha256=sha256) for key, sha256 in images.items()]
+    keys = defaultdict(list)
+    for ref in refs:
+        keys[ref.sha256].append(ref.key)
+    copied = dict(chain.from_iterable(first_of_equal((bytes.fromhex(one), keys[one])) for one in keys))
+    for ref, marked in zip(refs, decode_refs(mark_copies(encode_refs(refs), copied)), strict=True):
+        first = min(keys[ref.sha256])
+        if ref.key == first:
+            assert marked == ref
+        else:
+            assert marked == ref._replace(outcome=Outcome.DEDUPLICATED, reason=first)
+
+
+def test_batches_stay_packed_and_unreadable_images_stay(tmp_path: Path) -> None:
+    refs = []
+    for number in range(40):
+        path = tmp_path / f"{number:02}"
+        path.write_bytes(b"%d" % (number % 7))
+        refs.append(ImageRef(key=path.name, uri=str(path), size=1))
+    refs.append(ImageRef(key="missing", uri=str(tmp_path / "missing"), size=1))
+    batches = [encode_refs(refs[start : start + 10]) for start in range(0, len(refs), 10)]
+
+    def check(found: list[EncodedRefs]) -> None:
+        assert len(found) == len(batches)
+        marked = {ref.key: ref for batch in found for ref in decode_refs(batch)}
+        assert sorted(marked) == sorted(ref.key for ref in refs)
+        for number in range(40):
+            ref = marked[f"{number:02}"]
+            assert ref.sha256 == hashlib.sha256(b"%d" % (number % 7)).hexdigest()
+            copied = (Outcome.DEDUPLICATED, f"{number % 7:02}")
+            assert (ref.outcome, ref.reason) == (("", "") if number < 7 else copied)
+        assert marked["missing"].is_candidate and not marked["missing"].sha256
+
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        made = pipeline | beam.Create(batches).with_output_types(EncodedRefs) | DedupeExact(100, KeyRules())
+        assert_that(made, check)
+
+
+TEXTS = ["", "a", "\ud800", "00", "ff", "FF", " 0", "é0", "0a\n0"]
+VALUES = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(TEXTS)
+
+
+@example([(f"é{number}", number, None, "same") for number in range(500)])
+@given(st.integers(0, 4).flatmap(lambda width: st.lists(st.tuples(*[VALUES] * width), max_size=6)))
+def test_rows_keep_their_values_and_types(rows: list[tuple[Any, ...]]) -> None:
+    unpacked = list(unpack_rows(pack_rows(rows)))
+    assert repr(unpacked) == repr(rows if rows and rows[0] else [])
+
+
+def test_checksums_take_half_of_their_digits() -> None:
+    rows = [(f"{number * 7**70 % 2**256:064x}",) for number in range(100)]
+    assert len(pack_rows(rows)) < 100 * 33
+
+
+@pytest.mark.parametrize("buckets", [1, 16, 4096])
+def test_all_buckets_are_used(buckets: int) -> None:
+    found = {bucket_of(f"class/{number}.jpg", buckets) for number in range(20 * buckets)}
+    assert found == set(range(buckets))

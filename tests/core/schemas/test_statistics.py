@@ -19,19 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from shardwright.core.images.quality_metrics import sum_samples
-from shardwright.schemas import statistics
+from shardwright.schemas import sketches, statistics
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import DETECTION
 from shardwright.schemas.pictures import ImageQuality, Picture
-from shardwright.schemas.sketches import (
-    FLOAT32_BITS,
-    FRACTION_BITS,
-    Histogram,
-    Moments,
-    ValueCounts,
-    bin_edges,
-    bin_of,
-)
 from shardwright.schemas.statistics import (
     RecordStatistics,
     Statistics,
@@ -293,8 +284,8 @@ _SHARES = [0, 0.01, 0.25, 0.5, 0.9, 0.99, 1]
 _FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-def _spread(values: list[Any], bits: int = 0) -> Histogram:
-    spread = Histogram(bits)
+def _spread(values: list[Any], bits: int = 0) -> sketches.Histogram:
+    spread = sketches.Histogram(bits)
     for value in values:
         spread.add(value)
     return spread
@@ -303,7 +294,7 @@ def _spread(values: list[Any], bits: int = 0) -> Histogram:
 @_FEW
 @given(st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False))
 def test_a_number_lies_between_the_edges_of_its_bin(value: float) -> None:
-    low, high = bin_edges(bin_of(value))
+    low, high = sketches.bin_edges(sketches.bin_of(value))
     if value > 0:
         assert low <= value and (value < high or high == sys.float_info.max)
     elif value < 0:
@@ -329,13 +320,13 @@ def test_sums_of_whole_numbers_are_exact(values: list[int]) -> None:
 @_FEW
 @given(st.lists(_FLOAT32, min_size=1))
 def test_sums_of_floats_of_32_bits_are_exact(values: list[float]) -> None:
-    spread = _spread(values, FLOAT32_BITS)
+    spread = _spread(values, sketches.FLOAT32_BITS)
     assert spread.mean == float(sum(map(Fraction, values)) / len(values))
     assert spread.zeros == values.count(0)
 
 
 @pytest.mark.parametrize(
-    ("bits", "values"), [(0, st.integers(0, 10**7)), (FRACTION_BITS, st.floats(1e-6, 1e6))]
+    ("bits", "values"), [(0, st.integers(0, 10**7)), (sketches.FRACTION_BITS, st.floats(1e-6, 1e6))]
 )
 @_FEW
 @given(st.data())
@@ -372,18 +363,18 @@ def test_a_histogram_equals_numpys_with_the_same_edges(values: list[int]) -> Non
 @_FEW
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_shares_have_twenty_equal_buckets(values: list[float]) -> None:
-    histogram = _spread(values, FRACTION_BITS).summary(shares=True)["histogram"]
+    histogram = _spread(values, sketches.FRACTION_BITS).summary(shares=True)["histogram"]
     assert np.allclose(histogram["edges"], np.linspace(0, 1, 21))
     assert sum(histogram["counts"]) == len(values)
 
 
 def test_moments_equal_those_of_a_histogram() -> None:
-    extent, spread = Moments(), _spread([1, 2, 300])
+    extent, spread = sketches.Moments(), _spread([1, 2, 300])
     for value in (1, 2, 300):
         extent.add(value)
     assert extent.summary().items() <= spread.summary().items()
-    assert Moments.from_json(extent.as_json()) == extent
-    assert Moments().summary() == {"count": 0}
+    assert sketches.Moments.from_json(extent.as_json()) == extent
+    assert sketches.Moments().summary() == {"count": 0}
 
 
 _VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=60, max_size=200))
@@ -396,14 +387,14 @@ _VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=60, max_size=200))
 def test_merged_value_counts_do_not_depend_on_parts_or_order(
     values: list[tuple[bytes, int]], order: list[int], most: int
 ) -> None:
-    parts = [ValueCounts(most) for _ in range(4)]
-    whole = ValueCounts(most)
+    parts = [sketches.ValueCounts(most) for _ in range(4)]
+    whole = sketches.ValueCounts(most)
     for value, number in values:
         parts[number].add(value)
         whole.add(value)
-    merged = ValueCounts(most)
+    merged = sketches.ValueCounts(most)
     for number in order:
-        merged.merge(ValueCounts.from_json(json.loads(json.dumps(parts[number].as_json()))))
+        merged.merge(sketches.ValueCounts.from_json(json.loads(json.dumps(parts[number].as_json()))))
     assert merged == whole
     # Exact, because there are fewer values than hashes.
     assert merged.unique == len({value for value, _ in values})
@@ -414,11 +405,11 @@ def test_merged_value_counts_do_not_depend_on_parts_or_order(
 
 
 def test_many_values_are_estimated_and_the_parts_do_not_matter() -> None:
-    tallies = [ValueCounts(1000) for _ in range(5)]
+    tallies = [sketches.ValueCounts(1000) for _ in range(5)]
     for i in range(50_000):
         tallies[i % 5].add(f"key {i}".encode())
         tallies[(i + 1) % 5].add(f"key {i}".encode())
-    forwards, backwards = ValueCounts(1000), ValueCounts(1000)
+    forwards, backwards = sketches.ValueCounts(1000), sketches.ValueCounts(1000)
     for i in range(5):
         forwards.merge(tallies[i])
         backwards.merge(tallies[4 - i])

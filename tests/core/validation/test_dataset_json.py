@@ -1,4 +1,4 @@
-"""Wrong statements about ledgers and other files, and damaged ledgers, are findings with their file."""
+"""Statements of a dataset: wrong ones about its files are findings, and others need another version."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from helpers.memory import traced_memory
 from helpers.resealing import read_ledger, write_ledger
 
 from shardwright.core.shards.finish import write_ledger as write_whole_ledger
+from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.core.validation import dataset_json
 from shardwright.core.validation.dataset_json import DatasetLedgers, check_quarantine
 from shardwright.core.validation.directory import check_reports
@@ -27,11 +28,14 @@ from shardwright.pipelines.places import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks
 from shardwright.schemas import ledger as ledger_lines
 from shardwright.schemas.codes import CheckDepth
-from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard, has_own_digest, with_digest
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.findings import Finding
+from shardwright.schemas.layouts import CLASSIFICATION, DETECTION
 from shardwright.schemas.ledger import LedgerLines, ShardResult, load_ledger
-from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.plan import Plan, ledger_file
+from shardwright.schemas.sidecars import with_sidecars
 
 DIGEST = "0" * 64
 
@@ -294,3 +298,45 @@ def test_endless_empty_lines_of_a_ledger_need_no_memory(many: Path) -> None:
         ((_, message),) = check.finish(sound=False)
         assert peak() < 40_000_000
     assert "it is damaged" in message
+
+
+#: Digest of the statements of `STATEMENTS_VERSION`. If this test fails, raise that version and update the
+#: digest.
+KNOWN = {3: "86e497030b3ea1f494556a3c7a0f8a930ed0034f14b22c31b860ba28f02da0d1"}
+
+
+def statements_of(layout: str) -> Dataset:
+    settings = replace(ConvertSettings(), layout=layout, resize="32x32", image_format="jpeg").identity()
+    features = {"classification": CLASSIFICATION, "detection": DETECTION}[layout]
+    return Dataset(
+        name="pets",
+        layout=layout,
+        features=features.features,
+        plan=Plan(("cat", "dog"), {"train": 1}, {"train": 10}, settings),
+        versions={"shardwright": "0.1.0", "pillow": "12.0.0"},
+        splits={"train": (Shard("train-00000-of-00001.tfrecord", 2, 10, "a" * 64),)},
+        ledger={},
+        class_counts={"train": {"cat": 1, "dog": 1}},
+        first_label=features.first_label,
+        formats={"train": {"jpg": 2}},
+        statements_version=STATEMENTS_VERSION,
+    )
+
+
+def test_changed_statements_need_another_version() -> None:
+    digest = hashlib.sha256()
+    for layout in ("classification", "detection"):
+        dataset, contents = with_sidecars(statements_of(layout))
+        recipes = recipes_of(dataset.plan.settings, dataset.versions)
+        for text in (*sorted(dataset.sidecars.values()), *recipes):
+            digest.update(text.encode())
+        assert sorted(contents) == sorted(dataset.sidecars)
+    assert digest.hexdigest() == KNOWN[STATEMENTS_VERSION]
+
+
+def test_a_document_contains_its_own_digest() -> None:
+    document = statements_of("classification").as_json()
+    assert list(document)[-1] == "digest" and has_own_digest(document)
+    assert not has_own_digest({**document, "name": "dogs"})
+    assert not has_own_digest({"name": "dogs"})
+    assert with_digest(with_digest(document)) == document

@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.schemas import plain_yaml
 from shardwright.schemas.configuration.job import Hook, escaped, expanded, variables_at, without_secrets
-from shardwright.schemas.plain_yaml import (
-    NotPlain,
-    WrongValue,
-    load_plain_yaml,
-    places_of_keys,
-)
 
 NOW = calendar.timegm((2026, 11, 21, 2, 5, 9))
 VARIABLES = variables_at(
@@ -81,7 +76,7 @@ def test_texts_without_placeholders_stay_unchanged(text: str) -> None:
     ],
 )
 def test_wrong_placeholders_are_refused(text: str, says: str) -> None:
-    with pytest.raises(WrongValue, match=says) as caught:
+    with pytest.raises(plain_yaml.WrongValue, match=says) as caught:
         expanded({"k": ["fine", text]}, VARIABLES, "top")
     assert caught.value.path == ("top", "k", "1")
 
@@ -134,25 +129,25 @@ def test_hooks_are_hidden_from_repr_and_can_be_pickled() -> None:
 
 def test_texts_stay_literal_and_other_values_have_yamls_types() -> None:
     text = "a: no\nno: 010\nb: [1.10, 12:30, 2026-11-21, ~, 'null', +1]\n"
-    assert load_plain_yaml(text, as_texts=True) == {
+    assert plain_yaml.load_plain_yaml(text, as_texts=True) == {
         "a": "no", "no": "010", "b": ["1.10", "12:30", "2026-11-21", None, "null", "+1"],
     }  # fmt: skip
-    assert load_plain_yaml(text)["a"] is False
+    assert plain_yaml.load_plain_yaml(text)["a"] is False
 
 
 @pytest.mark.parametrize("as_texts", [True, False])
 def test_errors_in_yaml_name_the_place(as_texts: bool) -> None:
-    with pytest.raises(NotPlain) as caught:
-        load_plain_yaml("a: 1\nb: [\n", as_texts)
+    with pytest.raises(plain_yaml.NotPlain) as caught:
+        plain_yaml.load_plain_yaml("a: 1\nb: [\n", as_texts)
     assert (caught.value.line, caught.value.column) == (3, 1)
-    with pytest.raises(NotPlain, match="'a' occurs twice") as caught:
-        load_plain_yaml("a: 1\nb: 2\n  \na: 3", as_texts)
+    with pytest.raises(plain_yaml.NotPlain, match="'a' occurs twice") as caught:
+        plain_yaml.load_plain_yaml("a: 1\nb: 2\n  \na: 3", as_texts)
     assert (caught.value.line, caught.value.column) == (4, 1)
-    with pytest.raises(NotPlain, match=r"remove the control character '\\x00'") as caught:
-        load_plain_yaml("a: 1\nb: \0", as_texts)
+    with pytest.raises(plain_yaml.NotPlain, match=r"remove the control character '\\x00'") as caught:
+        plain_yaml.load_plain_yaml("a: 1\nb: \0", as_texts)
     assert (caught.value.line, caught.value.column) == (2, 4)
     for tag in ("!custom", "!!python/name:os.system"):
-        with pytest.raises(NotPlain, match=f"write the value without the tag {tag}") as caught:
-            load_plain_yaml(f"a: 1\nb: {tag} 2", as_texts)
+        with pytest.raises(plain_yaml.NotPlain, match=f"write the value without the tag {tag}") as caught:
+            plain_yaml.load_plain_yaml(f"a: 1\nb: {tag} 2", as_texts)
         assert (caught.value.line, caught.value.column) == (2, 4)
-    assert places_of_keys("a:\n  - b: 1")["a", "0", "b"] == (2, 5)
+    assert plain_yaml.places_of_keys("a:\n  - b: 1")["a", "0", "b"] == (2, 5)

@@ -1,9 +1,10 @@
-"""`parse.py`: it reads back what was converted, with TensorFlow alone, for every kind of dataset."""
+"""`parse.py` and the other files: they describe and read back pictures of every kind, depth and format."""
 
 from __future__ import annotations
 
 import ast
 import base64
+import functools
 import io
 import itertools
 import json
@@ -11,6 +12,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +20,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.described import described, of_layout, read
+from google.protobuf import text_format
+from helpers.deep_datasets import KINDS, deep_dataset, widened
+from helpers.described import described, of_layout, parse_module, read
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
+from helpers.tfds_reading import check_all, converted, examples_of, in_order, load, read_dataset, values_of
 from PIL import Image, ImageOps
+from tensorflow_metadata.proto.v0 import schema_pb2
 
 from shardwright.core.records.compression import read_lazily
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.dataset import Dataset, sample_types, stored_format, stored_formats
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole
+from shardwright.schemas.sidecars import SIDECARS
 from shardwright.schemas.sidecars.parse_module import parse_py
 
 READER = Path(__file__).with_name("only_tensorflow.py")
@@ -323,3 +331,166 @@ def test_many_class_names_are_read_from_dataset_json() -> None:
     source = parse_py(made_up("classification", tuple(f"class {i}" for i in range(21_843))))
     assert 'labels = tuple(_dataset_json(HERE)["labels"])' in source
     assert len(source) < 4_000
+
+
+tf = late("tensorflow")
+tfds = late("tensorflow_datasets")
+mlc = late("mlcroissant")
+
+#: Kind -> how TensorFlow Datasets reads its pictures: decoded, as a tensor, or as bytes.
+IN_TFDS = {
+    "png of 16 bits": "Image",
+    "gray png of 16 bits": "Image",
+    "png of 8 and 16 bits": "Image",
+    "jpeg next to png of 16 bits": "Text",
+    "raw of 16 bits": "Tensor",
+    "raw of 16 bits and many sizes": "Text",
+    "six channels": "Tensor",
+    "two channels of 8 bits": "Text",
+    "floats": "Tensor",
+    "floats of many sizes": "Text",
+    "raw of all types": "Text",
+    "floats and pngs": "Text",
+}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", KINDS)
+def test_parse_py_reads_the_pixels(name: str) -> None:
+    directory, pictures = deep_dataset(name)
+    widest = KINDS[name].types[-1]
+    data = parse_module(directory).load("train")
+    assert data.element_spec["image/encoded"].dtype.name == widest
+    for example, pixels in zip(data.as_numpy_iterator(), pictures, strict=True):
+        found, wanted = example["image/encoded"], widened(pixels, widest)
+        if wanted.dtype == pixels.dtype or widest == "uint16":
+            np.testing.assert_array_equal(found, wanted)
+        else:  # TensorFlow multiplies where NumPy divides
+            np.testing.assert_allclose(found, wanted, rtol=2e-7)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("name", KINDS)
+def test_tensorflow_datasets_reads_the_pixels(name: str) -> None:
+    directory, pictures = deep_dataset(name)
+    builder = load(directory)
+    feature = builder.info.features["image/encoded"]
+    assert type(feature) is getattr(tfds.features, IN_TFDS[name])
+    stored = read_dataset(directory)
+    for example, pixels in zip(in_order(builder, "train"), pictures, strict=True):
+        assert example["image/dtype"].decode() == pixels.dtype.name
+        if isinstance(feature, tfds.features.Text):
+            assert isinstance(example["image/encoded"], bytes)
+        else:
+            np.testing.assert_array_equal(example["image/encoded"], widened(pixels, sample_types(stored)[-1]))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_file_states_types_and_channels(name: str) -> None:
+    directory, _ = deep_dataset(name)
+    kind, counts = KINDS[name], read_dataset(directory).dtypes
+    found = mlc.Dataset(jsonld=directory / "croissant.json")
+    assert not found.metadata.ctx.issues.errors
+    rows = {row["features/name"]: row["features/description"] for row in found.records("features")}
+    card = (directory / "README.md").read_text()
+    for dtype in kind.types:
+        assert dtype in rows["image/encoded"]
+        assert f"{counts[dtype]} image{'s' if counts[dtype] > 1 else ''} of {dtype}" in card
+    assert ("4 with alpha" not in card) == (kind.channels not in (1, 3))
+    schema = text_format.Parse((directory / "schema.pbtxt").read_text(), schema_pb2.Schema())
+    features = {feature.name: feature for feature in schema.feature}
+    assert tuple(features["image/dtype"].string_domain.value) == kind.types
+    assert features["image/channels"].int_domain.max == kind.channels
+    fraction = features["image/encoded"].image_domain.minimum_supported_image_fraction
+    assert fraction == all(form != "raw" for _, form in kind.stored)
+
+
+def test_no_type_is_stated_without_the_settings() -> None:
+    dataset = read_dataset(described("photos"))
+    assert not dataset.dtypes and "dtypes" not in dataset.as_json() and sample_types(dataset) == ("uint8",)
+    for make in SIDECARS.values():
+        assert "uint16" not in (make(dataset) or "")
+
+
+BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))[:4]
+#: Kind of dataset -> formats of its sources, as extensions.
+FORMATS = {
+    "jpeg": ("jpg", "jpg", "jpg", "jpg"),
+    "webp too": ("jpg", "png", "jpg", "webp"),
+}
+STORED = {"jpeg": ("jpeg",), "webp too": ("jpeg", "png", "webp")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Returns a function that returns the directory and the dataset of a kind, and converts each once."""
+
+    @functools.cache
+    def of_kind(kind: str) -> tuple[Path, Dataset]:
+        root = tmp_path_factory.mktemp("kept")
+        folder = root / "in" / "birds"
+        folder.mkdir(parents=True)
+        for bird, ending in zip(BIRDS, FORMATS[kind], strict=True):
+            with Image.open(bird) as picture:
+                picture.resize((40, 30)).save(folder / f"{bird.stem}.{ending}")
+        return converted(root / "out", input=str(root / "in"), image_format="keep", splits="a=0.5,b=0.5")
+
+    return of_kind
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_formats_are_counted_and_stated(made: Any, kind: str) -> None:
+    directory, dataset = made(kind)
+    for split in dataset.splits:
+        records = examples_of(directory, dataset, split)
+        found = Counter(values_of(record, "image/format")[0].decode() for record in records)
+        assert dataset.formats[split] == found
+    assert sum(map(Counter, dataset.formats.values()), Counter()) == Counter(FORMATS[kind])
+    assert stored_formats(dataset) == STORED[kind]
+    assert stored_format(dataset) == ("jpeg" if kind == "jpeg" else "")
+    schema = text_format.Parse((directory / "schema.pbtxt").read_text(), schema_pb2.Schema())
+    features = {feature.name: feature for feature in schema.feature}
+    assert set(features["image/format"].string_domain.value) == set(FORMATS[kind])
+    decodable = features["image/encoded"].image_domain.minimum_supported_image_fraction
+    assert decodable == (kind != "webp too")
+    feature = check_all(directory, dataset).info.features["image/encoded"]
+    assert isinstance(feature, tfds.features.Image if decodable else tfds.features.Text)
+    if decodable:
+        assert feature.encoding_format == "jpeg"
+        assert in_order(load(directory), "a")[0]["image/encoded"].shape == (30, 40, 3)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_parse_py_decodes_every_format(made: Any, kind: str) -> None:
+    directory, dataset = made(kind)
+    module = parse_module(directory)
+    assert ("decode_jpeg" in (directory / "parse.py").read_text()) == (kind == "jpeg")
+    for split in dataset.splits:
+        records = {values_of(record, "image/filename")[0]: record
+                   for record in examples_of(directory, dataset, split)}  # fmt: skip
+        found = list(module.load(split).as_numpy_iterator())
+        assert len(found) == len(records) > 0
+        for example in found:
+            stored = values_of(records[example["image/filename"]], "image/encoded")[0]
+            if kind == "jpeg":
+                with Image.open(io.BytesIO(stored)) as picture:
+                    decoded = np.asarray(picture)
+            else:  # TensorFlow then chooses the faster transform of JPEG
+                decoded = tf.io.decode_image(stored, channels=3, expand_animations=False).numpy()
+            np.testing.assert_array_equal(example["image/encoded"], decoded)
+
+
+def test_unknown_formats_mean_any_format(made: Any) -> None:
+    directory, dataset = made("jpeg")
+    document = json.loads((directory / "dataset.json").read_text())
+    del document["formats"]
+    older = Dataset.from_bytes(json.dumps(document).encode(), "dataset.json")
+    assert older.fingerprint == dataset.fingerprint
+    # Shards with an older ledger do not list formats.
+    in_part = replace(dataset, formats={"a": dataset.formats["a"]})
+    for unknown in (older, in_part):
+        assert stored_formats(unknown) == ("jpeg", "png", "webp") and stored_format(unknown) == ""
+    encoded = replace(
+        older, plan=replace(older.plan, settings={**older.plan.settings, "image_format": "webp"})
+    )
+    assert stored_format(encoded) == "webp"
