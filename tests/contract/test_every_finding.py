@@ -46,7 +46,7 @@ ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
         (
             "commands/test_validate.py",
             "core/images/test_quality_metrics.py",
-            "core/validation/test_balance.py",
+            "core/validation/test_across_records.py",
         ),
     ),
 }

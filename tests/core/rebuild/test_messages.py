@@ -1,9 +1,15 @@
-"""`metrics.prom`, read with Prometheus' own client: names, values, and what survives a failed run."""
+"""What a rebuild reports: new and accepted findings, a log line for each stage, and `metrics.prom`."""
 
 from __future__ import annotations
 
+import io
+import json
+import logging
 import os
+import re
 import stat
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +17,167 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+from rich.progress import Progress
 
 from shardwright.core import storage
+from shardwright.core.dataset_files import read_dataset
+from shardwright.core.lease import Lease
+from shardwright.core.rebuild.gate import Accepted
 from shardwright.core.rebuild.notify import OUTCOMES, Value, metrics_text, run_values, write_metrics
+from shardwright.core.rebuild.task import RebuildTask, line_of, show_stages, stage
+from shardwright.pipelines.run import suppress_beam_logs
+from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.findings import Finding, FindingsOfCode, Violation, Where
+
+CODE = FindingCode.SPLIT_LEAKAGE
+REFUSED = Violation("findings", CODE.value, Severity.ERROR, "some leak")
+
+
+def _found(count: int, *findings: Finding) -> FindingsOfCode:
+    return FindingsOfCode(CODE, Severity.ERROR, count, findings)
+
+
+def _pair(key: str, other: str) -> Finding:
+    place = Where("test-00000-of-00001.tfrecord", 0, 0, other)
+    return Finding(CODE, "same source bytes", "train-00000-of-00001.tfrecord", 0, 0, key, place)
+
+
+@pytest.mark.parametrize(
+    ("count", "severity"), [(1200, Severity.WARNING), (1100, Severity.WARNING), (1203, Severity.ERROR)]
+)
+def test_findings_that_are_not_all_stored_are_compared_by_number(count: int, severity: Severity) -> None:
+    known = frozenset((frozenset(("a", "b")),))
+    accepted = Accepted("v1", ("findings",), counts={CODE.value: 1200}, findings={CODE.value: known})
+    found = accepted.weigh_findings(REFUSED, _found(count, _pair("x", "y")))
+    assert found.severity is severity
+    assert ("3 are new" in found.message) is (severity is Severity.ERROR)
+
+
+def test_a_pair_is_the_same_in_either_order() -> None:
+    known = frozenset((frozenset(("a", "b")),))
+    accepted = Accepted("v1", (CODE.value,), counts={CODE.value: 1}, findings={CODE.value: known})
+    assert accepted.weigh_findings(REFUSED, _found(1, _pair("b", "a"))).severity is Severity.WARNING
+    new = accepted.weigh_findings(REFUSED, _found(2, _pair("b", "a"), _pair("c", "a")))
+    message = "some leak; 1 is new since version v1, the first: c: same source bytes"
+    assert (new.severity, new.message) == (Severity.ERROR, message)
+
+
+def test_more_bad_images_than_were_accepted_refuse(sound_dataset: Path) -> None:
+    dataset = read_dataset(str(sound_dataset))
+    dataset = replace(dataset, ledger={**dataset.ledger, "quarantined": 4})
+    accepted = Accepted("v1", ("bad_images",), bad_images=3)
+    bad = Violation("bad_images", "max_bad_fraction", Severity.ERROR, "too many")
+    assert accepted.weigh_images(bad, dataset) == bad._replace(message="too many; 1 is new since version v1")
+
+
+def test_findings_of_a_code_that_nobody_accepted_refuse() -> None:
+    accepted = Accepted("v1", ("drift",), counts={CODE.value: 1})
+    assert accepted.weigh_findings(REFUSED, _found(1, _pair("a", "b"))) is REFUSED
+
+
+TASK = RebuildTask(
+    "gs://b/pets", Lease("run", "20261121T020000Z"), ConvertSettings(input=("in",), output="out"), {}
+)
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+def test_lines_have_a_format_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    show_stages()
+    stage(TASK, "compared", "3 of 16 shards changed", changed=3, shards=16)
+    assert shown(capsys) == ["shardwright: compared: 3 of 16 shards changed"]
+
+
+def test_lines_have_a_format_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    show_stages()
+    task = replace(TASK, log_format="json")
+    stage(task, "compared", "3 of 16 shards changed", changed=3, level="no", output="no")
+    (line,) = shown(capsys)
+    value = json.loads(line)
+    assert value.pop("time")[-1] == "Z" and value.pop("seconds") >= 0
+    assert value == {
+        "level": "INFO",
+        "stage": "compared",
+        "version": TASK.version,
+        "output": TASK.output,
+        "message": "3 of 16 shards changed",
+        "changed": 3,
+    }
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.builds(object),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.sets(st.text()),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), anything, max_size=4), st.text(), st.sampled_from(["text", "json"]))
+def test_any_facts_are_one_valid_line(facts: dict[str, Any], message: str, log_format: str) -> None:
+    line = line_of(log_format, "compared", message, facts, {})
+    assert len(line.encode("utf-8").decode().splitlines()) == 1
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in line)
+    if log_format == "json":
+        value = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+        assert value["level"] == "INFO" and value["stage"] == "compared"
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_secret_in_a_url_is_not_shown(log_format: str) -> None:
+    text = "cannot read https://me:s3cr3t@host/x?X-Amz-Signature=s3cr3t and HTTP://s3cr3t@host/y"
+    line = line_of(log_format, "failed", text, {"s": [text], "https://s3cr3t@h": 1}, {})
+    assert "s3cr3t" not in line and "host/x" in line and "host/y" in line
+    place = line_of(log_format, "x", "gs://b/pets@20261121T020000Z/what?.jpg", {}, {})
+    assert "gs://b/pets@20261121T020000Z/what?.jpg" in place
+
+
+def test_a_line_is_logged_once_whatever_others_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with suppress_beam_logs(False):
+        show_stages()
+        show_stages()
+        stage(TASK, "planned", "7 images")
+        logging.getLogger("apache_beam").info("noise")
+    assert shown(capsys) == ["shardwright: planned: 7 images"]
+    with suppress_beam_logs(True):
+        stage(TASK, "planned", "7 images")
+    assert shown(capsys) == ["shardwright: planned: 7 images"]
+    show_stages(is_shown=False)
+    stage(TASK, "planned", "7 images")
+    assert shown(capsys) == []
+
+
+def test_a_notebook_that_replaces_stderr_shows_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    show_stages()
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    stage(TASK, "planned", "7 images")
+    assert screen.getvalue() == "shardwright: planned: 7 images\n"
+    screen.close()
+    stage(TASK, "planned", "nobody hears it")
+
+
+def test_on_other_machines_lines_go_to_the_workers_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        stage(TASK, "planned", "7 images", images=7)
+    assert caplog.messages == ["shardwright: planned: 7 images"]
+
+
+def test_a_stage_has_its_own_line_above_the_progress_line(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = io.StringIO()
+    show_stages()
+    with Progress(console=Console(file=screen, force_terminal=True, width=60), transient=True) as bar:
+        bar.add_task("reading back")
+        bar.refresh()
+        stage(TASK, "planned", "7 images", images=7)
+        bar.refresh()
+    assert not capsys.readouterr().err, "it would stand behind the line of progress"
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert "shardwright: planned: 7 images" in re.split(r"[\r\n]+", shown)
+
 
 WORK = {"shards": 16, "reused_shards": 15, "converted": 40, "copied": 400, "quarantined": 2}
 SCRUB = {"shards": 3, "damaged": ["a"], "bytes": 99}
