@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardwright import loader
-from shardwright.loader import Records, Resplit, select
+from shardwright.loader import Records, select
 from shardwright.loader.selection import number_of_records
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import picture_shape, with_digest
@@ -144,22 +144,6 @@ def test_wrong_indices_are_refused() -> None:
     for wrong in (1.0, "1", None):
         with pytest.raises(TypeError):
             records[wrong]  # type: ignore[call-overload]
-
-
-def test_splits_filters_and_new_splits_select_records(sound_dataset: Path) -> None:
-    everything = Records(sound_dataset, "all")
-    splits = [Records(sound_dataset, name) for name in ("train", "validation", "test")]
-    assert [key for split in splits for key in split.keys] == everything.keys
-    birds = Records(sound_dataset, "all", keep=["birds"])
-    assert birds.keys == [key for key in everything.keys if key.startswith("birds/")]
-    assert {birds.labels[int(birds.label(i))] for i in range(len(birds))} == {"birds"}
-    assert [r["image/filename"].decode() for r in birds] == birds.keys
-    parts = [Records(sound_dataset, name, resplit=Resplit({"a": 0.5, "b": 0.5}, of="all")) for name in "ab"]
-    assert sorted(parts[0].keys + parts[1].keys) == sorted(everything.keys)
-    assert [r["image/filename"].decode() for r in parts[0]] == parts[0].keys
-    assert Records(sound_dataset, "train[2:7]").keys == splits[0].keys[2:7]
-    with pytest.raises(UsageError, match="no split 'trian'"):
-        Records(sound_dataset, "trian")
 
 
 def _raws(records: Records) -> list[bytes]:
