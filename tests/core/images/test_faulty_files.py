@@ -417,13 +417,7 @@ def test_a_png_with_a_wrong_checksum_or_too_few_rows_is_refused() -> None:
     assert _loaded(more).damage == ""
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
-def test_sound_pngs_of_every_kind_are_accepted(mode: str) -> None:
-    image = picture(37, 23)
-    image = image.convert("L").convert(mode) if mode == "I;16" else image.convert(mode)
-    data = pictures.file_of(image, "PNG")
-    assert np.array_equal(np.asarray(_loaded(data).image), np.asarray(image))
-    # Pillow writes no interlaced files, and OpenCV reads the files that it writes.
+def test_a_png_of_another_encoder_is_accepted() -> None:
     encoded = cv2.imencode(".png", np.asarray(picture(37, 23)), [cv2.IMWRITE_PNG_STRATEGY, 1])[1].tobytes()
     assert _loaded(encoded).damage == ""
 

@@ -79,15 +79,6 @@ def test_pixels_equal_tifffiles(
     assert np.array_equal(np.asarray(pictures.opened(data)), pixels)
 
 
-@pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("predictor", [False, True])
-@pytest.mark.parametrize("dtype", ["uint16", "int16", "float32"])
-def test_deep_pixels_equal_tifffiles(dtype: str, predictor: bool, order: Any) -> None:
-    pixels = (np.asarray(mutants.picture().convert("L")).astype(np.float64) / 255 * 30000).astype(dtype)
-    data = pictures.tiff_of(pixels, byteorder=order, compression="zlib", predictor=predictor)
-    assert np.array_equal(np.asarray(pictures.opened(data)).astype(dtype), pixels)
-
-
 @pytest.mark.parametrize("tile", [None, (16, 32)])
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize(

@@ -86,12 +86,6 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().err.splitlines()
 
 
-def test_lines_have_a_format_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    show_stages()
-    stage(TASK, "compared", "3 of 16 shards changed", changed=3, shards=16)
-    assert shown(capsys) == ["shardwright: compared: 3 of 16 shards changed"]
-
-
 def test_lines_have_a_format_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     show_stages()
     task = replace(TASK, log_format="json")
