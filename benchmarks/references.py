@@ -122,6 +122,7 @@ def build(pipeline: Any, size: int, result: str) -> None:
     from shardwright.core.plan.assign import check_keys
     from shardwright.core.plan.request import ConversionRequest
     from shardwright.schemas.configuration.settings import ConvertSettings
+    from shardwright.schemas.image_ref import EncodedRefs
     from shardwright.transforms.plan import (
         AssignShards,
         BatchRefs,
@@ -135,7 +136,7 @@ def build(pipeline: Any, size: int, result: str) -> None:
         pipeline
         | "NameListings" >> beam.Create(listings, reshuffle=False)
         | "ListSynthetic" >> beam.FlatMap(synthetic_refs)
-        | "BatchRefs" >> BatchRefs()
+        | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)
     )
     ids = pipeline | "NoClassIds" >> beam.Create([], reshuffle=False)
     nothing = pipeline | "NoMatches" >> beam.Create([], reshuffle=False)

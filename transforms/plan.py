@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -120,28 +119,27 @@ def ListSources(
     return listed.refs, listed[_CLASS_IDS], listed[_MATCHES], listed[_DIGESTS]
 
 
-def _weight(ref: ImageRef) -> int:
-    """Returns the number of references with few annotations that take as much memory."""
-    return 1 + (len(ref.annotations) + len(ref.extra)) // _CHARACTERS_PER_REF
+class BatchRefs(beam.DoFn):
+    """Packs references for a stage boundary, where the cost per element far exceeds the cost per byte."""
 
+    def start_bundle(self) -> None:
+        """Starts an empty batch."""
+        self._refs: list[ImageRef] = []
+        self._weight = 0
 
-@composite
-def BatchRefs(refs: beam.PCollection[ImageRef]) -> beam.PCollection[EncodedRefs]:
-    """Packs references for a stage boundary, where the cost per element far exceeds the cost per byte.
+    def process(self, ref: ImageRef) -> Iterator[EncodedRefs]:
+        """Adds a reference; yields the batch if it is full."""
+        self._refs.append(ref)
+        self._weight += 1 + (len(ref.annotations) + len(ref.extra)) // _CHARACTERS_PER_REF
+        if self._weight >= _REFS_PER_BATCH:
+            yield encode_refs(self._refs)
+            self._refs, self._weight = [], 0
 
-    `PCollection[ImageRef] -> PCollection[EncodedRefs]`.
-
-    Args:
-      refs: References of images.
-    """
-    in_batches = beam.BatchElements(
-        _REFS_PER_BATCH, _REFS_PER_BATCH, element_size_fn=_weight, clock=time.monotonic
-    )
-    return (
-        refs
-        | "InBatches" >> in_batches  # [ImageRef]
-        | "EncodeRefs" >> beam.Map(encode_refs).with_output_types(EncodedRefs)  # EncodedRefs
-    )
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Yields the last batch."""
+        if self._refs:
+            yield in_global_window(encode_refs(self._refs))
+            self._refs, self._weight = [], 0
 
 
 def _add_batch(summary: RefSummary, batch: EncodedRefs, splits: PartBounds | None = None) -> None:
@@ -265,7 +263,7 @@ class SortBuffered(beam.DoFn):
         sides = () if side is None else (side,)
         for place, ref in self._placed(decode_refs(batch), *sides):
             self._sorted[place].append(ref)
-            self._weight += _weight(ref)
+            self._weight += 1 + (len(ref.annotations) + len(ref.extra)) // _CHARACTERS_PER_REF
         if self._weight >= BUFFERED_REFS:
             yield from self._flush()
 
@@ -333,7 +331,7 @@ def ListImages(
     """
     refs, *others = begin | "ListSources" >> ListSources(inputs, context)
     # ImageRef; ClassId; RuleMatches; ListingDigest
-    batches = refs | "BatchRefs" >> BatchRefs()  # EncodedRefs
+    batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     settings, keys = context.settings, context.rules.keys
     if settings.dedupe == "exact":
         exact = DedupeExact(settings.max_source_bytes, keys, class_names)
