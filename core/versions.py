@@ -108,7 +108,8 @@ def _stored_record(output: str, version: str) -> VersionRecord:
     data = storage.read_if_exists(path)
     if data is None:
         return VersionRecord(version, VersionState.BUILDING, created_at(version))
-    pinned = storage.exists(storage.join(directory, PINNED_JSON))
+    with storage.translated_errors("look for", path):
+        pinned = storage.exists(storage.join(directory, PINNED_JSON))
     try:
         return replace(VersionRecord.loads(data), version=version, pinned=pinned)  # it may be copied
     except ValueError as error:
@@ -292,7 +293,9 @@ def located(path: str) -> str:
 
 
 def _is_dataset(directory: str) -> bool:
-    return storage.exists(storage.join(directory, DATASET_JSON))
+    path = storage.join(directory, DATASET_JSON)
+    with storage.translated_errors("look for", path):
+        return storage.exists(path)
 
 
 def _version_located(output: str, version: str) -> str:

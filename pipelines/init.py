@@ -126,10 +126,11 @@ def _check_place(file: str, overwrite: bool) -> None:
     if not file:
         return
     check_result_place("--file", file)
-    if not overwrite and storage.exists(file):
-        raise UsageError(
-            f"--file {printable(file)} already exists; name another file, or replace it with --overwrite."
-        )
+    with storage.translated_errors("look for", file):
+        if not overwrite and storage.exists(file):
+            raise UsageError(
+                f"--file {printable(file)} already exists; name another file, or replace it with --overwrite."
+            )
 
 
 def _by_name(options: Sequence[str]) -> dict[str, Any]:

@@ -102,7 +102,9 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     storage.require_known("--dataset", name)
     repair_swap(name)
     directory = located(name)
-    if storage.exists(storage.join(directory, DATASET_JSON)):
+    with storage.translated_errors("look for", directory):
+        finished = storage.exists(storage.join(directory, DATASET_JSON))
+    if finished:
         return Target(version_name(directory) if directory != name else name, directory)
     is_part = re.compile(rf"{WORK_DIR}$|.*\.tfrecord").match
     if os.path.isdir(name) and not any(map(is_part, os.listdir(name))):
@@ -191,7 +193,8 @@ def files_of_output(output: str, holder: str) -> list[str]:
         check_place(output)
     if storage.knows_conditions(output):
         check_free(output, holder)
-    return [file for file in storage.list_files(output) if not file.startswith(WRITER_JSON)]
+    with storage.translated_errors("list", output):
+        return [file for file in storage.list_files(output) if not file.startswith(WRITER_JSON)]
 
 
 def clear_staging(settings: ConvertSettings) -> None:

@@ -264,7 +264,8 @@ class _Overtaken(EngineError):
 
 def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool) -> RebuildResult:
     """Names a new version, does the work of a rebuild, and cleans up after it if it fails."""
-    version = next_version(time.time(), version_names(task.output))
+    with storage.translated_errors("read the versions in", task.output):
+        version = next_version(time.time(), version_names(task.output))
     task = replace(task, lease=replace(task.lease, version=version, holder=uuid.uuid4().hex))
     try:
         with show_progress(progress, task.directory), task.hold.heartbeat():

@@ -111,7 +111,8 @@ def directory_findings(target: Target) -> FindingSummary:
     summary = FindingSummary()
     if target.directory is not None:
         dataset = read_dataset(target.directory)
-        files = storage.list_files(target.directory)
+        with storage.translated_errors("list", target.directory):
+            files = storage.list_files(target.directory)
         strays = stray_files(dataset, files)
         summary.add(check_directory(dataset, files))
         summary.add(Finding(FindingCode.SHARD_UNEXPECTED, _STRAY, file) for file in strays)

@@ -159,14 +159,17 @@ def read_versions(output: str) -> dict[str, VersionRecord]:
     if records:
         return records
     place = printable(output)
-    if storage.exists(storage.join(output, DATASET_JSON)):
-        raise UsageError(
-            f"{place} is a dataset without versions; shardwright rebuild makes versions in another place."
-        )
-    if storage.is_remote(output) or os.path.isdir(output):
-        raise UsageError(f"{place} holds no versions; check the path, or make one with shardwright rebuild.")
-    if os.path.lexists(output):
+    with storage.translated_errors("look for", output):
+        if storage.exists(storage.join(output, DATASET_JSON)):
+            raise UsageError(
+                f"{place} is a dataset without versions; shardwright rebuild makes versions in another place."
+            )
+        there = storage.is_remote(output) or os.path.isdir(output)
+        is_file = not there and os.path.lexists(output)
+    if is_file:
         raise UsageError(f"{place} is not a directory; name the --output of shardwright rebuild.")
+    if there:
+        raise UsageError(f"{place} holds no versions; check the path, or make one with shardwright rebuild.")
     raise UsageError(f"{place} does not exist; {path_advice(output)}.")
 
 

@@ -194,7 +194,8 @@ def _latest(output: str, version: str) -> tuple[Dataset | None, frozenset[str]]:
             f"back to another one with shardwright rollback {shell_word(output)}."
         )
     dataset = Dataset.from_bytes(data, path)
-    return dataset, frozenset(missing_shards(dataset, storage.list_files(directory), with_indexes=True))
+    with storage.translated_errors("list", directory):
+        return dataset, frozenset(missing_shards(dataset, storage.list_files(directory), with_indexes=True))
 
 
 def _write_building(task: RebuildTask, previous: str) -> bool:

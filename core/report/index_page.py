@@ -272,7 +272,9 @@ def gather_index(output: str, now: float) -> IndexData:
     places = [(version, file) for version in shown_versions(records, pointer) for _, file in _LINKS]
 
     def is_there(place: tuple[str, str]) -> bool:
-        return storage.exists(storage.join(version_path(output, place[0]), place[1]))
+        path = storage.join(version_path(output, place[0]), place[1])
+        with storage.translated_errors("look for", path):
+            return storage.exists(path)
 
     files: dict[str, set[str]] = {}
     for (version, file), there in zip(places, storage.at_once(is_there, places)):

@@ -212,15 +212,8 @@ def read_head(path: str, size: int) -> bytes:
 
 
 def exists(path: str) -> bool:
-    """Returns whether a file (or a local directory) exists.
-
-    Raises:
-      EngineError: If the storage failed.
-    """
-    if not is_remote(path):
-        return os.path.lexists(path)
-    with translated_errors("look for", path):
-        return stat(path) is not None
+    """Returns whether a file (or a local directory) exists."""
+    return stat(path) is not None if is_remote(path) else os.path.lexists(path)
 
 
 def stat(path: str) -> StoredObject | None:
@@ -444,14 +437,9 @@ def checksums_of(file: IO[bytes]) -> tuple[str, str]:
 
 
 def list_files(directory: str) -> list[str]:
-    """Returns the paths of all files below a directory, relative to it; empty if it is missing.
-
-    Raises:
-      EngineError: If the storage failed.
-    """
+    """Returns the paths of all files below a directory, relative to it; empty if it is missing."""
     prefix = directory.rstrip("/") + "/"
-    with translated_errors("list", directory):
-        return sorted(item.path.removeprefix(prefix) for item in list_objects(prefix))
+    return sorted(item.path.removeprefix(prefix) for item in list_objects(prefix))
 
 
 def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:

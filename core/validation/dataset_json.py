@@ -365,7 +365,8 @@ def check_dataset_json(
       EngineError: If the storage failed.
     """
     document = json.loads(data)
-    files = storage.list_files(directory)
+    with storage.translated_errors("list", directory):
+        files = storage.list_files(directory)
     ledgers = gather_ledgers(directory, checks, files)
     findings = []
     try:
