@@ -298,7 +298,7 @@ def print_inspection(description: Mapping[str, Any]) -> None:
     for record in description["records"]:
         values = [[as_text(name), as_text(value)] for name, value in record["features"].items()]
         title = f"{record['shard']}, record {record['record']}, byte {record['offset']}"
-        print_table(out, ("feature", "value"), values, title, width=_WIDTH)
+        print_table(out, ("feature", "value"), values, title, whole=("feature",), width=_WIDTH)
     for damage in description["damages"]:
         byte = "" if damage["offset"] is None else f", byte {damage['offset']}"
         out.print(f"  damaged: {damage['shard']}, record {damage['record']}{byte}: {damage['message']}")

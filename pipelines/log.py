@@ -167,7 +167,10 @@ def print_result(
         raise ValueError(f"{sorted(common.keys() & fields.keys())[0]!r} is a field of all commands")
     stream = file or sys.stdout
     # JSON has no word for NaN and infinity, so they become null.
-    value = json.loads(json.dumps({**common, **fields}, default=dict), parse_constant=lambda _: None)
+    value = json.loads(
+        json.dumps({**common, **fields}, default=lambda pairs: dict(pairs.items())),
+        parse_constant=lambda _: None,
+    )
     # Escapes are valid JSON in any encoding; what Python writes for characters without a code is not.
     encoding = (stream.encoding or "").lower().replace("-", "").replace("_", "")
     print(

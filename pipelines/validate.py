@@ -313,7 +313,9 @@ def _with_options(gates: GateFile, **options: str | Sequence[str]) -> GateFile:
     try:
         given = gates_from(options)
     except WrongValue as error:
-        raise UsageError(as_sentence(re.sub("(fail|warn)_on", r"--\g<0>", str(error)))) from None
+        raise UsageError(
+            as_sentence(re.sub("(^|both |and )(fail|warn)_on", r"\1--\2_on", str(error)))
+        ) from None
     chosen = (*given.fail_on, *given.warn_on)
     fail_on = (*given.fail_on, *(code for code in gates.fail_on if code not in chosen))
     warn_on = (*given.warn_on, *(code for code in gates.warn_on if code not in chosen))

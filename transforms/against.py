@@ -49,9 +49,16 @@ def _compare_shard(grouped: tuple[ShardId, Iterable[EncodedRefs]], comparison: C
 
 def _sorted(items: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:
     """Yields findings as a summary, and leftovers packed by bucket under their own tag."""
-    every = list(items)
-    summary = FindingSummary().add(item for item in every if isinstance(item, Finding))
-    leftovers = (item for item in every if isinstance(item, Leftover))
+    leftovers: list[Leftover] = []
+
+    def findings() -> Iterator[Finding]:
+        for item in items:
+            if isinstance(item, Leftover):
+                leftovers.append(item)
+            else:
+                yield item
+
+    summary = FindingSummary().add(findings())  # keeps the first ones only
     for packed in bucket_leftovers(leftovers, what, buckets):
         yield beam.pvalue.TaggedOutput(_LEFTOVERS, packed)
     PROGRESS.add(findings=sum(summary.counts.values()))

@@ -206,6 +206,8 @@ def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[
     for row in map(ComparedRecord._make, chain.from_iterable(map(unpack_rows, packs))):
         groups[getattr(row, what)].append(row)
     for group in groups.values():
+        if len(group) == 1:  # as nearly all
+            continue
         group.sort(key=_PLACE)
         if what == SOURCE:
             yield from _same_source(group)

@@ -19,7 +19,7 @@ from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.feature_roles import BOX_SIDES, KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.ledger import Entry
+from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.units import counted, is_or_are
 
 #: Tolerance by which a side or a point may leave the image, because writers use 32-bit floats.
@@ -177,6 +177,11 @@ _LOST = {
 }
 
 
+def drops_objects(header: ShardHeader) -> bool:
+    """Returns whether records of a shard lack objects of their sources."""
+    return any(header.boxes.get(name) for name in _LOST)
+
+
 def dropped_objects(entry: Entry) -> str:
     """Returns which objects of an image its record lacks, and why; empty if it has all of them."""
     counts = entry.boxes or {}
@@ -294,6 +299,8 @@ def _value_problem(image: Image.Image, role: FeatureRole, schema: RecordSchema) 
 
 def _values_in(image: Image.Image) -> list[int]:
     """Returns the different values in a mask."""
+    if image.mode in ("L", "P"):  # without copies of the picture, which may be large
+        return [value for value, count in enumerate(image.histogram()) if count]
     values = np.asarray(image).ravel()
     if values.min() < 0 or values.max() > _NO_CLASS[-1]:
         return [int(value) for value in np.unique(values)]

@@ -93,7 +93,10 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("validate out --expct=gates.yaml", "Unknown option --expct; did you mean --expect?"),
         ("convert in x --overwrite --overwrite=false", "--overwrite has two values, 'true' and"),
         ("rebuild", "Name a job file with --job job.yaml; shardwright init writes one"),
-        ("rebuild runner.yaml", "line 4: runner DirectRuner: Beam has no such runner; did you mean"),
+        (
+            "rebuild runner.yaml",
+            "--job runner.yaml, line 4: runner DirectRuner: Beam has no such runner; did you mean",
+        ),
         ("rebuild a.yaml b.yaml", "Name one job file, not 2"),
         ("plan nope --seed=1 --seed=1", "--input nope does not exist"),  # the same value may be given twice
         ("inspect", "--dataset is missing"),
@@ -237,7 +240,10 @@ def test_wrong_commands_are_refused(capfd: Capture, here: Path, argv: str, says:
         ("--shards=val=3", "there is no split 'val'; the splits are train."),
         ("--shards=2 --shard_size=1MB", "both choose the number of shards"),
         ("--splits=a=0.5,b=0.5 --shards=c=3", "there is no split 'c'"),
-        ("--layout=detection --split_mode=stratified --splits=a=0.5,b=0.5", "choose --split_mode exact"),
+        (
+            "--layout=detection --split_mode=stratified --splits=a=0.5,b=0.5",
+            "layout detection stores none; choose",
+        ),
         ("--overwrite --resume", "leave one of them out"),
         ("--runner=DataflowRunner --dry_run=True --dataflow_job_file=x", "leave out one of the two"),
         ("--image_format=raw --color=keep", "choose --color rgb or gray"),

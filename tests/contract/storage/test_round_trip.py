@@ -328,7 +328,6 @@ def test_uploaded_bytes_are_proportional_to_the_changes(source: Bucket, proxy: P
     assert sum(sent.values()) - sent[shard] < 1.5 * documents, "the same documents, and a diff"
 
 
-Capture = pytest.CaptureFixture[str]
 MARK = "_work/replacement/"
 
 

@@ -18,6 +18,7 @@ from helpers.pictures import file_of
 from helpers.resealing import frame, read_shard
 from PIL import Image
 
+from shardwright.core.concurrency.worker_pool import worker_pool
 from shardwright.core.lease import HeldLease, Lease
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation import image as checks_image
@@ -207,9 +208,10 @@ def test_records_that_were_sound_are_not_decoded_again(
     later = task._replace(previous_checks=(str(_stored(task)),))
     broken = _break_one(later)
     sound = sound_records(later, schema, depth)
-    whole = check_shard(broken, schema, depth, sound={})
-    decoded.clear()
-    quick = check_shard(broken, schema, depth, sound=sound)
+    with worker_pool(in_processes=False):  # others do not count here
+        whole = check_shard(broken, schema, depth, sound={})
+        decoded.clear()
+        quick = check_shard(broken, schema, depth, sound=sound)
     assert len(decoded) == whole.records > 3
     assert sum(decoded) == (depth >= CheckDepth.FULL)  # the broken record
     assert quick.summary == whole.summary
