@@ -74,14 +74,14 @@ class HeifImage(OpenedImage):
         except MissingPackage as error:
             raise unsupported(_KIND + ": " + str(error).rstrip(".")) from error
         check_heif(self.data, max_pixels, self.bounds)
-        with _unsupported_features():
+        with _libheif_faults():
             image: Image.Image = HeifImageFile(io.BytesIO(self.data))
         return image
 
     def _load(self) -> Image.Image:
         """Decodes the picture, upright, unless libheif reports damage."""
         size = self.image.size
-        with _unsupported_features():
+        with _libheif_faults():
             self.image.load()
         if self.image.size != size:
             raise corrupt("heif: its pixels do not have the size of its header")
@@ -118,13 +118,18 @@ def check_heif(data: bytes, max_pixels: int, bounds: Bounds) -> None:
 
 
 @contextlib.contextmanager
-def _unsupported_features() -> Iterator[None]:
-    """Tells what libheif does not support from damage, which `pillow_settings` reports."""
+def _libheif_faults() -> Iterator[None]:
+    """Tells what libheif does not support, and frames that are too large, from other damage.
+
+    `pillow_settings` reports the latter.
+    """
     try:
         yield
     except (SyntaxError, RuntimeError, ValueError) as error:
         if "unsupported" in str(error).lower():
             raise unsupported(f"{_KIND}: {words_of(error)}") from error
+        if "exceeds the maximum image size" in str(error):
+            raise corrupt("heif: a frame in it is larger than the file says") from error
         raise
 
 

@@ -207,6 +207,8 @@ def test_coefficients_are_counted_at_full_size(subsampling: int, coefficients: i
     plain = pictures.file_of(RGB, "JPEG", subsampling=subsampling)
     assert _needed(plain, 8) == 4 * PIXELS // 64
     assert not check_header(plain)
+    components = plain.index(b"\xff\xda") + 4
+    assert check_header(plain[:components] + b"\1" + plain[components + 1 :])  # the others are in later scans
 
 
 def test_tiles_and_canvases_are_counted() -> None:
