@@ -10,7 +10,6 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import index as as_int
@@ -33,7 +32,7 @@ from shardwright.schemas.version import split_version, version_name
 NUMPY_TYPES = (*SAMPLE_TYPES, "float16")
 #: Directory with versions -> the dataset directory of the version that this process reads.
 _pinned: dict[str, str] = {}
-#: Number of ledgers to read at the same time, which hides the latency of a bucket.
+#: Number of ledgers that are read at once, and whose rows are in memory together.
 _AT_ONCE = 16
 #: Selects every split of the dataset, in order.
 ALL = "all"
@@ -247,11 +246,10 @@ def read_labels(
     def read(item: ShardSlice) -> list[tuple[int, Entry]]:
         return _of_slice(item, *ledgers[item.file])
 
-    with ThreadPoolExecutor(_AT_ONCE) as executor:
-        # In batches, so that the rows of thousands of shards are not in memory together.
-        for start in range(0, len(slices), _AT_ONCE):
-            batch = slices[start : start + _AT_ONCE]
-            yield from zip(batch, executor.map(read, batch))
+    # In batches, so that the rows of thousands of shards are not in memory together.
+    for start in range(0, len(slices), _AT_ONCE):
+        batch = slices[start : start + _AT_ONCE]
+        yield from zip(batch, storage.at_once(read, batch))
 
 
 def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[tuple[int, Entry]]:

@@ -115,7 +115,7 @@ class EqualPictures:
         self._splits = {row.split: row for row in heapq.nsmallest(2, self._splits.values(), _PLACE)}
         self._classes = {row.classes: row for row in heapq.nsmallest(2, self._classes.values(), _PLACE)}
 
-    def graver(self, row: ComparedRecord) -> dict[FindingCode, ComparedRecord]:
+    def earlier_conflicts(self, row: ComparedRecord) -> dict[FindingCode, ComparedRecord]:
         """Returns the first earlier record in another split, and the first one with other classes, by code.
 
         A record without classes has none of the latter.
@@ -224,7 +224,7 @@ def _same_source(rows: list[ComparedRecord]) -> Iterator[Finding]:
         equals.add(row)
     equals.settle()
     for row in rows:
-        for code, other in equals.graver(row).items():
+        for code, other in equals.earlier_conflicts(row).items():
             yield _finding_of_pair(code, SAME_SOURCE, row, other)
 
 
@@ -312,7 +312,7 @@ def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
         equals.settle()
     for shared, row in shared_rows(packs):
         equals = groups[shared]
-        others = dict.fromkeys(equals.graver(row).values())
+        others = dict.fromkeys(equals.earlier_conflicts(row).values())
         for other in others or [equals.first()]:
             if row.place != other.place:
                 yield _link(row, other, likeness)
