@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import queue
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from itertools import islice
 from typing import TypeVar
 
 from shardwright.core.concurrency.resources import (
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 #: Number of small items that are passed to a thread together.
 CHUNK_ITEMS = 16
-#: Number of items of a stream that are handed over together.
+#: Number of items of a stream that are read together.
 _STREAM_CHUNK = 1000
 #: Number of connections, and so of requests in flight, of a process.
 CONNECTIONS = 64
@@ -192,42 +192,25 @@ def _chunks(
         yield chunk, weight
 
 
-def merge_streams(streams: Sequence[Iterable[Item]], threads: int) -> Iterator[Item]:
-    """Yields the items of all streams as they arrive; one thread reads each stream.
+def merge_streams(streams: Iterable[Iterable[Item]], threads: int) -> Iterator[Item]:
+    """Yields the items of all streams as they arrive; the threads read as many streams at once.
 
     The first exception of a stream is raised here, and ends the other streams.
     """
-    arrived: queue.Queue[list[Item] | Exception | None] = queue.Queue(maxsize=2 * threads)
-    given_up = threading.Event()
-
-    def hand_over(value: list[Item] | Exception | None) -> None:
-        while not given_up.is_set():
-            with contextlib.suppress(queue.Full):
-                return arrived.put(value, timeout=0.1)
-
-    def draw(stream: Iterable[Item]) -> None:
-        try:
-            for chunk, _ in _chunks(stream, lambda _: 0, _STREAM_CHUNK, 0):
-                hand_over(chunk)
-                if given_up.is_set():
-                    return
-            hand_over(None)
-        except Exception as error:
-            hand_over(error)
-
+    unread = map(iter, streams)
+    reads: dict[Future[list[Item]], Iterator[Item]] = {}
     with ThreadPoolExecutor(threads) as executor:
-        try:
-            for stream in streams:
-                executor.submit(draw, stream)
-            left = len(streams)
-            while left:
-                chunk = arrived.get()
-                if isinstance(chunk, Exception):
-                    raise chunk
-                if chunk is None:
-                    left -= 1
-                else:
-                    yield from chunk
-        finally:
-            given_up.set()
-            executor.shutdown(wait=False, cancel_futures=True)
+
+        def read(stream: Iterator[Item]) -> None:
+            reads[executor.submit(list, islice(stream, _STREAM_CHUNK))] = stream
+
+        for stream in islice(unread, threads):
+            read(stream)
+        while reads:
+            for future in wait(reads, return_when=FIRST_COMPLETED).done:
+                stream = reads.pop(future)
+                items = future.result()
+                following = stream if items else next(unread, None)
+                if following is not None:
+                    read(following)
+                yield from items
