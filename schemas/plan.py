@@ -204,7 +204,6 @@ class Forecast:
       class_counts: Number of candidates per class name.
       sampled: Number of images in the sample.
       sample_faults: Quarantine reason -> count in the sample.
-      limit_cut: (hash, key) of the last image taken under a limit, or None.
       moved: Split -> hash -> shard of images that fill a shard that would otherwise be empty. Only
         `AssignShards` knows these.
       warnings: Sentences for the user.
@@ -222,7 +221,6 @@ class Forecast:
     class_counts: Mapping[str, int] = field(default_factory=dict)
     sampled: int = 0
     sample_faults: Mapping[str, int] = field(default_factory=dict)
-    limit_cut: tuple[int, str] | None = None
     warnings: tuple[str, ...] = field(default=())
     split_class_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     splits_from: SplitsFrom = SplitsFrom.HASH
@@ -269,7 +267,7 @@ class Forecast:
         """Returns the forecast as `plan` prints it."""
         value = fields_json(self)
         value["warnings"] += self.balance.sentences
-        return {name: item for name, item in value.items() if name not in ("limit_cut", "moved", "keys")}
+        return {name: item for name, item in value.items() if name not in ("moved", "keys")}
 
 
 class ShardPlace(NamedTuple):

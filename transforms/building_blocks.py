@@ -42,12 +42,7 @@ class _Mergeable(Protocol):
     def merge(self, other: Any, /) -> Any: ...
 
 
-class _Trimmed(Protocol):
-    def trim(self) -> object: ...
-
-
 Mergeable = TypeVar("Mergeable", bound=_Mergeable)
-Sum = TypeVar("Sum", bound=_Trimmed)
 
 
 def merge_all(empty: Callable[[], Mergeable]) -> Callable[[Iterable[Mergeable]], Mergeable]:
@@ -135,7 +130,7 @@ class InThreads(beam.DoFn):
         return result  # type: ignore[no-any-return]
 
 
-class SumOfBundle(beam.DoFn, Generic[Sum]):
+class SumOfBundle(beam.DoFn, Generic[Mergeable]):
     """Adds up the elements of each bundle, and yields one sum for each. `element -> Sum`.
 
     A combiner can do this only without side inputs, and takes seven more steps and a stage.
@@ -145,7 +140,7 @@ class SumOfBundle(beam.DoFn, Generic[Sum]):
       add: Adds an element to a sum, given the side input of the step, or None.
     """
 
-    def __init__(self, empty: Callable[[], Sum], add: Callable[[Sum, Any, Any], object]) -> None:
+    def __init__(self, empty: Callable[[], Mergeable], add: Callable[[Mergeable, Any, Any], object]) -> None:
         self._empty = empty
         self._add = add
 
@@ -159,9 +154,8 @@ class SumOfBundle(beam.DoFn, Generic[Sum]):
         yield from ()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Yields the sum of the bundle, without what a whole sum does not need."""
-        self._sum.trim()
-        yield in_global_window(self._sum)
+        """Yields the sum of the bundle; merging drops what no whole sum needs."""
+        yield in_global_window(merge_all(self._empty)([self._sum]))
 
 
 #: Returns the sum of findings: the number of each code, and the first ones. The last step of a graph gets

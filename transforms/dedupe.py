@@ -21,12 +21,14 @@ validation compares those of records, with the same second step:
 Images that are linked directly or through others form a group. So no two images of a group are kept, and none
 can be in two splits.
 
-`LimitPerClass` takes at most N images of each class, those with the lowest hashes.
+`LimitPerClass` takes at most N images of each class, those with the lowest hashes, and `LimitImages` takes at
+most N images in all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -42,13 +44,13 @@ from shardwright.core.dedupe import (
     mark_copies,
     mark_similar,
 )
-from shardwright.core.plan.assign import limit_order
+from shardwright.core.plan.assign import Lowest, Order, add_orders, filter_beyond, limit_order
 from shardwright.core.validation.duplicates import bucketed_hashes, pictures_by_place
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.building_blocks import CallOnce, composite
+from shardwright.transforms.building_blocks import CallOnce, SumOfBundle, composite, merge_all
 from shardwright.transforms.validate import GroupPicturesThatShare
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
@@ -153,7 +155,7 @@ def LimitPerClass(
             if ref.is_candidate:
                 yield from ((name, order(ref)) for name in ref.labels)
 
-    def filter_beyond(batch: EncodedRefs, highest: Mapping[str, bytes]) -> EncodedRefs:
+    def filter_full(batch: EncodedRefs, highest: Mapping[str, bytes]) -> EncodedRefs:
         def filtered(ref: ImageRef) -> ImageRef:
             limits = [highest[name] for name in ref.labels if name in highest] if ref.is_candidate else []
             if not limits or order(ref) <= min(limits):
@@ -169,6 +171,35 @@ def LimitPerClass(
         | "FullClasses" >> beam.Filter(lambda lowest: len(lowest[1]) == limit)  # (class, [hash])
         | "HighestHash" >> beam.MapTuple(lambda name, hashes: (name, max(hashes)))  # (class, hash)
     )
-    return batches | "FilterBeyond" >> beam.Map(filter_beyond, beam.pvalue.AsDict(highest)).with_output_types(
+    return batches | "FilterBeyond" >> beam.Map(filter_full, beam.pvalue.AsDict(highest)).with_output_types(
         EncodedRefs
     )  # EncodedRefs
+
+
+@composite
+def LimitImages(
+    batches: beam.PCollection[EncodedRefs], limit: int, seed: int
+) -> beam.PCollection[EncodedRefs]:
+    """Filters images beyond a limit. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
+
+    The limit counts images that can be written. Bad ones among them are left as they are.
+
+    Args:
+      batches: References of images.
+      limit: Largest number of images.
+      seed: Seed of the dataset.
+    """
+    empty: partial[Lowest[None]] = partial(Lowest, limit)
+
+    def add(lowest: Lowest[None], batch: EncodedRefs, _: None) -> None:
+        add_orders(lowest, batch, seed)
+
+    def cut_of(bundles: Iterable[Lowest[None]]) -> Order | None:
+        return merge_all(empty)(bundles).cut
+
+    lowest = batches | "LowestOrders" >> beam.ParDo(SumOfBundle(empty, add)).with_output_types(Lowest)
+    # Lowest of a bundle
+    cut = batches.pipeline | "ChooseCut" >> CallOnce(cut_of, beam.pvalue.AsIter(lowest))  # Order or None
+    return batches | "FilterBeyond" >> beam.Map(
+        filter_beyond, beam.pvalue.AsSingleton(cut), seed
+    ).with_output_types(EncodedRefs)  # EncodedRefs

@@ -50,7 +50,7 @@ from shardwright.transforms.building_blocks import (
     in_global_window,
     merge_all,
 )
-from shardwright.transforms.dedupe import DedupeExact, DedupeNear, LimitPerClass
+from shardwright.transforms.dedupe import DedupeExact, DedupeNear, LimitImages, LimitPerClass
 from shardwright.transforms.runner_features import has_one_worker, report_source
 
 #: References of one place: of a shard, or of the keys or ids in a bucket.
@@ -170,12 +170,13 @@ def ChooseParts(
     def collect(collected: CollectedHashes, batch: EncodedRefs, splits: PartBounds | None) -> None:
         placement = Placement(settings, splits)
         for ref in decode_refs(batch):
-            if ref.is_candidate:
-                collected.add(ref.key, placement.hashed(ref, purpose))
+            if ref.is_candidate and (purpose == FOLD or not ref.split):
+                scope = placement.split(ref) if purpose == FOLD else ""
+                collected.add(scope, ref.label, placement.hash(ref, purpose))
 
     def choose(collected: CollectedHashes, carried: Plan | None) -> PartBounds:
         shares, bounds = shares_of(settings, purpose), carried_bounds(settings, purpose, carried)
-        return choose_parts(collected.finish(), shares, bounds)
+        return choose_parts(collected, shares, bounds)
 
     empty = partial(CollectedHashes, settings)
     return (
@@ -368,6 +369,8 @@ def PlanDataset(
     batches, class_ids, matches, digests = begin | "ListImages" >> ListImages(
         request.inputs, Context(settings, spool, request.rules), class_names
     )  # EncodedRefs; ClassId; RuleMatches; ListingDigest
+    if settings.limit:
+        batches = batches | "LimitImages" >> LimitImages(settings.limit, settings.seed)  # EncodedRefs
     forecast = batches | "ForecastDataset" >> ForecastDataset(
         request, class_ids, matches, carried
     )  # Forecast

@@ -21,7 +21,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from shardwright.schemas.codes import FilterReason, Outcome
+from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import (
@@ -126,6 +126,31 @@ class Lowest(Generic[Item]):
             self.cut = self.items[-1][0]
 
 
+def add_orders(lowest: Lowest[None], batch: EncodedRefs, seed: int) -> None:
+    """Adds the images of a batch that can be written, for `--limit`."""
+    for ref in decode_refs(batch):
+        if ref.is_candidate:
+            lowest.add(limit_order(seed, ref.key), None)
+
+
+def filter_beyond(batch: EncodedRefs, cut: Order | None, seed: int) -> EncodedRefs:
+    """Filters the images of a batch, good or bad, that `--limit` leaves out.
+
+    Args:
+      batch: References of images.
+      cut: Order of the last image within the limit; None if there are fewer.
+      seed: Seed of the dataset.
+    """
+    if cut is None:
+        return batch
+    return encode_refs(
+        ref.filtered(FilterReason.LIMIT)._replace(message="")
+        if is_image(ref) and limit_order(seed, ref.key) > cut
+        else ref
+        for ref in decode_refs(batch)
+    )
+
+
 def shard_of(value: int, num_shards: int) -> int:
     """Returns the shard of an image from its 64-bit hash; shards follow the order of the hashes."""
     return value * num_shards >> 64
@@ -174,20 +199,6 @@ class PlannedShard(NamedTuple):
 SPLIT, FOLD = "split", "fold"
 
 
-class HashedImage(NamedTuple):
-    """An image to divide.
-
-    Attributes:
-      scope: What is divided (`PartBounds`); None if the image only counts for a limit.
-      label: Its class; several are joined.
-      value: Hash of its group or key.
-    """
-
-    scope: str | None
-    label: str
-    value: int
-
-
 def shares_of(settings: ConvertSettings, purpose: str) -> tuple[Fraction, ...]:
     """Returns the shares of the splits, or equal shares of the folds."""
     if purpose == SPLIT:
@@ -232,7 +243,7 @@ class Placement:
           purpose: `SPLIT` or `FOLD`.
           scope: What is divided (`PartBounds`).
         """
-        value, chosen = self._hash(ref, purpose), self._chosen[purpose]
+        value, chosen = self.hash(ref, purpose), self._chosen[purpose]
         buckets = chosen.buckets.get(scope)
         if buckets is not None:
             return DIGITS.index(buckets[value * BUCKETS >> 64])
@@ -243,25 +254,14 @@ class Placement:
         name = ref.label if self._settings.split_mode == "stratified" else ""
         return bisect_right(classes.get(name, ideal), value)
 
-    def hashed(self, ref: ImageRef, purpose: str) -> HashedImage:
-        """Returns what decides the split or the fold of a candidate; `purpose` is `SPLIT` or `FOLD`."""
-        scope = self.split(ref) if purpose == FOLD else None if ref.split else ""
-        return HashedImage(scope, ref.label, self._hash(ref, purpose))
-
-    def _hash(self, ref: ImageRef, purpose: str) -> int:
+    def hash(self, ref: ImageRef, purpose: str) -> int:
+        """Returns the hash that decides the split or the fold of an image; `purpose` is `SPLIT` or `FOLD`."""
         group = ref.group or group_of(ref.key, self._pattern)
         return hash64(self._settings.seed, purpose, ref.key if group is None else group)
 
     def misses_group(self, ref: ImageRef) -> bool:
         """Returns whether `--split_by` was given and does not match this key."""
         return bool(self._pattern) and not ref.group and group_of(ref.key, self._pattern) is None
-
-
-def is_beyond_limit(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> bool:
-    """Returns whether a limit leaves out an image, good or bad."""
-    if forecast.limit_cut is None or not is_image(ref):
-        return False
-    return limit_order(settings.seed, ref.key) > forecast.limit_cut
 
 
 def hashes_of_sparse_splits(
@@ -278,7 +278,7 @@ def hashes_of_sparse_splits(
     hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
     for ref in decode_refs(batch) if sparse else ():
         split = placement.split(ref)
-        if split in sparse and ref.is_candidate and not is_beyond_limit(ref, settings, forecast):
+        if split in sparse and ref.is_candidate:
             hashes[split].append(shard_order(settings.seed, ref.key)[0])
     yield from ((split, values.tobytes()) for split, values in hashes.items())
 
@@ -305,8 +305,6 @@ def refs_by_shard(
         ref = ref._replace(split=split)
         if settings.folds and ref.is_candidate:
             ref = ref._replace(fold=placement.fold(ref, split))
-        if is_beyond_limit(ref, settings, forecast):
-            ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT, message="")
         # Files without their own key are recorded under one number.
         shard = shard_of(value, plan.shards.get(split, 1))
         if split in forecast.moved and ref.is_candidate:

@@ -26,10 +26,7 @@ import numpy.typing as npt
 from shardwright.core.plan.assign import (
     FOLD,
     SPLIT,
-    HashedImage,
-    Lowest,
     ideal_bounds,
-    limit_order,
 )
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
@@ -54,7 +51,6 @@ class CollectedHashes:
       settings: Checked settings.
       values: (scope, class) -> hashes, 8 bytes each.
       buckets: Scope -> bucket -> number of images, in all and of each class.
-      lowest: Under a limit, the images within it, which are counted at the end.
     """
 
     settings: ConvertSettings
@@ -64,42 +60,15 @@ class CollectedHashes:
     buckets: defaultdict[str, defaultdict[int, Counter[str]]] = field(
         default_factory=lambda: defaultdict(partial(defaultdict, Counter))
     )
-    lowest: Lowest[HashedImage] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.lowest = Lowest(self.settings.limit)
+    def add(self, scope: str, label: str, value: int) -> None:
+        """Adds an image.
 
-    def add(self, key: str, image: HashedImage) -> None:
-        """Adds the image with a key."""
-        if self.settings.limit:
-            self.lowest.add(limit_order(self.settings.seed, key), image)
-        else:
-            self._count(image)
-
-    def merge(self, other: CollectedHashes) -> None:
-        """Adds the images of another collection."""
-        for place, hashes in other.values.items():
-            self.values[place].extend(hashes)
-        for scope, buckets in other.buckets.items():
-            for bucket, counts in buckets.items():
-                self.buckets[scope][bucket].update(counts)
-        self.lowest.merge(other.lowest)
-
-    def trim(self) -> None:
-        """Drops images that are beyond the limit."""
-        self.lowest.trim()
-
-    def finish(self) -> CollectedHashes:
-        """Returns the collection with the images within the limit counted."""
-        self.trim()
-        for _, image in self.lowest.items:
-            self._count(image)
-        return self
-
-    def _count(self, image: HashedImage) -> None:
-        scope, label, value = image
-        if scope is None:
-            return
+        Args:
+          scope: What is divided (`PartBounds`).
+          label: Class of the image; several are joined.
+          value: Hash of its group or key.
+        """
         if not self.settings.divides_buckets:
             self.values[scope, label if self.settings.split_mode == "stratified" else ""].append(value)
             return
@@ -108,6 +77,14 @@ class CollectedHashes:
         for name in label.split(LABEL_SEPARATOR) if label else ():
             counts[name] += 1
 
+    def merge(self, other: CollectedHashes) -> None:
+        """Adds the images of another collection."""
+        for place, hashes in other.values.items():
+            self.values[place].extend(hashes)
+        for scope, buckets in other.buckets.items():
+            for bucket, counts in buckets.items():
+                self.buckets[scope][bucket].update(counts)
+
 
 def choose_parts(
     collected: CollectedHashes, shares: Sequence[Fraction], carried: PartBounds | None = None
@@ -115,7 +92,7 @@ def choose_parts(
     """Chooses the bounds of the parts, for all scopes and classes that have none yet.
 
     Args:
-      collected: Hashes of all images to divide, finished.
+      collected: Hashes of all images to divide.
       shares: Shares of the parts.
       carried: Bounds of an earlier build, which stay.
     """

@@ -12,7 +12,7 @@ from functools import partial
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.conversion import ShardRecipe, map_reads, measure_read
 from shardwright.core.images.convert import Brightness
-from shardwright.core.plan.assign import Lowest, Order, Placement, limit_order, shard_order
+from shardwright.core.plan.assign import Lowest, Placement, shard_order
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.records.build import label_ids
 from shardwright.core.sources.unused_settings import without_effect
@@ -88,9 +88,7 @@ class RefSummary:
       classes: Number of images to convert per split and class name; 0 for a class with only bad images.
       origins: For each kind of reference, whether it is an image to convert, and whether the source names its
         split, which otherwise its hash chooses.
-      sample: The candidates with the lowest hashes for shards or, under a limit, for the limit.
-      lowest: Under a limit, the (split, size, labels) of the candidates within it.
-      bad: Under a limit, orders of the references that their source quarantined.
+      sample: The candidates with the lowest hashes.
       examples: Quarantine reason -> a few references that their source quarantined.
       ungrouped: Number of keys that `--split_by` does not match.
       ungrouped_examples: A few of these keys.
@@ -104,18 +102,13 @@ class RefSummary:
     classes: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     origins: set[tuple[bool, bool]] = field(default_factory=set)
     sample: Lowest[ImageRef] = field(default_factory=lambda: Lowest(SAMPLE_CANDIDATES))
-    lowest: Lowest[tuple[str, int, tuple[str, ...]]] = field(init=False)
-    bad: list[Order] = field(default_factory=list)
     ungrouped: int = 0
     ungrouped_examples: Sequence[str] = ()
     examples: dict[str, Sequence[str]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.lowest = Lowest(self.settings.limit)
-
     def add(self, ref: ImageRef, placement: Placement) -> None:
         """Counts a reference."""
-        split, seed = placement.split(ref), self.settings.seed
+        split = placement.split(ref)
         self.listed[split] += 1
         self.origins.add((not ref.outcome, bool(ref.split)))
         if ref.outcome:
@@ -124,14 +117,10 @@ class RefSummary:
         if placement.misses_group(ref):
             self.ungrouped += 1
             self.ungrouped_examples = _first_few(self.ungrouped_examples, [ref.key])
-        image = split, _source_bytes(ref, self.settings), ref.labels
-        if self.settings.limit:
-            order = limit_order(seed, ref.key)
-            self.lowest.add(order, image)
-        else:
-            order = shard_order(seed, ref.key)
-            self._count(*image)
-        self.sample.add(order, ref)
+        self.candidates[split] += 1
+        self.source_bytes[split] += _source_bytes(ref, self.settings)
+        self.classes[split].update(ref.labels)
+        self.sample.add(shard_order(self.settings.seed, ref.key), ref)
 
     def _add_decided(self, ref: ImageRef, split: str) -> None:
         """Counts a file that is not converted."""
@@ -139,24 +128,8 @@ class RefSummary:
         if ref.outcome == Outcome.QUARANTINED:
             example = (f"{ref.location}: {ref.message}",)
             self.examples[ref.reason] = _first_few(self.examples.get(ref.reason, ()), example)
-            if self.settings.limit:
-                self.bad.append(limit_order(self.settings.seed, ref.key))
-            elif ref.reason in _FAULTS_OF_FILES:
+            if ref.reason in _FAULTS_OF_FILES:
                 self.classes[split].update(dict.fromkeys(ref.labels, 0))
-
-    def _count(self, split: str, size: int, labels: tuple[str, ...]) -> None:
-        """Counts an image to convert."""
-        self.candidates[split] += 1
-        self.source_bytes[split] += size
-        self.classes[split].update(labels)
-
-    def trim(self) -> None:
-        """Drops references that are outside the sample and beyond the limit."""
-        self.sample.trim()
-        self.lowest.trim()
-        cut = self.lowest.cut
-        if cut is not None:
-            self.bad = [order for order in self.bad if order <= cut]
 
     def merge(self, other: RefSummary) -> None:
         """Adds another summary's counts."""
@@ -168,22 +141,10 @@ class RefSummary:
         for split, classes in other.classes.items():
             self.classes[split].update(classes)
         self.sample.merge(other.sample)
-        self.lowest.merge(other.lowest)
-        self.bad += other.bad
         self.ungrouped += other.ungrouped
         self.ungrouped_examples = _first_few(self.ungrouped_examples, other.ungrouped_examples)
         for reason, examples in other.examples.items():
             self.examples[reason] = _first_few(self.examples.get(reason, ()), examples)
-
-    def finish(self) -> Order | None:
-        """Completes the counts; returns the order of the last image within the limit, or None."""
-        self.trim()
-        for _, image in self.lowest.items:
-            self._count(*image)
-        cut = self.lowest.cut
-        if cut is not None:
-            self.sample.items = [item for item in self.sample.items if item[0] <= cut]
-        return cut
 
 
 def _source_bytes(ref: ImageRef, settings: ConvertSettings) -> int:
@@ -221,7 +182,6 @@ def make_forecast(
     """
     settings, class_names = request.settings, request.class_names
     carried = request.carried or Plan((), {}, {}, {})
-    cut = summary.finish()
     _check_something_to_do(summary, settings, unmatched)
     layout, keys = settings.record_layout, request.rules.keys
     own_ids = request.rules.apply_to_ids(merge_class_ids(class_ids))
@@ -264,13 +224,16 @@ def make_forecast(
         plan=Plan(labels, shards, estimates, identity, texts, unused, split_bounds, fold_bounds),
         candidates={split: summary.candidates[split] for split in shards},
         listed={split: summary.listed[split] for split in (*shards, *({NO_SPLIT} & summary.listed.keys()))},
-        filtered=_filtered(summary, settings, cut),
+        filtered={
+            reason: count
+            for (outcome, reason), count in sorted(summary.outcomes.items())
+            if outcome == Outcome.FILTERED
+        },
         deduplicated=summary.outcomes[Outcome.DEDUPLICATED, ""],
         source_bytes=sum(summary.source_bytes.values()),
         class_counts=in_name_order(classes),
         sampled=sample.tried,
         sample_faults=sample.faults,
-        limit_cut=cut,
         warnings=(*unmatched, *_warnings(request, summary, classes, labels, shards, class_ids), *notes),
         split_class_counts={split: in_name_order(summary.classes.get(split, {})) for split in shards},
         splits_from=splits_from,
@@ -432,21 +395,6 @@ def _texts(
     texts = tuple(text_of.get(name, "") if text_of.get(name) != name else "" for name in labels)
     stored = {FeatureRole.SYNSET, FeatureRole.LABEL_TEXT} <= layout.by_role.keys()
     return texts if stored and any(texts) else ()
-
-
-def _filtered(summary: RefSummary, settings: ConvertSettings, cut: Order | None) -> dict[str, int]:
-    filtered = {
-        reason: count
-        for (outcome, reason), count in sorted(summary.outcomes.items())
-        if outcome == Outcome.FILTERED
-    }
-    if cut is not None:
-        bad = sum(n for (outcome, _), n in summary.outcomes.items() if outcome == Outcome.QUARANTINED)
-        decided = sum(summary.outcomes.values()) - bad + len(summary.bad)
-        beyond = sum(summary.listed.values()) - decided - settings.limit
-        if beyond:
-            filtered["limit"] = beyond
-    return filtered
 
 
 def _check_something_to_do(summary: RefSummary, settings: ConvertSettings, unmatched: Sequence[str]) -> None:

@@ -165,8 +165,10 @@ def test_at_most_n_images_of_each_class_are_taken_and_stay(tmp_path: Path) -> No
     assert Counter(reason for reason, _ in left_out(few).values()) == {"max_per_class": 10}
     convert(output=tmp_path / "more", max_per_class=6, **values)
     assert written(few) < written(entries_of(tmp_path / "more"))
-    forecast = plan(input=str(tmp_path / "in"), max_per_class=6, limit=9)
+    exact = {"splits": "train=0.67,test=0.33", "split_mode": "exact"}
+    forecast = plan(input=str(tmp_path / "in"), max_per_class=6, limit=9, **exact)
     assert forecast.filtered == {"max_per_class": 7, "limit": 9}
+    assert forecast.candidates == {"train": 6, "test": 3}  # only images within the limit are divided
 
 
 def test_classes_to_keep_that_no_image_has_are_named(tmp_path: Path) -> None:

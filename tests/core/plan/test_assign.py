@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from shardwright.core.plan.assign import (
     SPLIT,
-    HashedImage,
     Placement,
     fill_empty_shards,
     group_of,
@@ -258,44 +257,26 @@ def test_buckets_give_each_split_its_share_of_every_class() -> None:
     assert [numbers[str(part)] for part in range(3)] == [717, 205, 102]
 
 
-def collected(settings: ConvertSettings, images: Mapping[str, HashedImage], parts: int) -> CollectedHashes:
-    keys = random.Random(parts).sample(sorted(images), len(images))
+def collected(settings: ConvertSettings, parts: int) -> CollectedHashes:
+    numbers = random.Random(parts).sample(range(3000), 3000)
     merged = CollectedHashes(settings)
     for part in range(parts):
         some = CollectedHashes(settings)
-        for key in keys[part::parts]:
-            some.add(key, images[key])
+        for i in numbers[part::parts]:
+            label = "cat" if i % 3 else f"cat{LABEL_SEPARATOR}dog"
+            some.add("", label, hash64(0, SPLIT, f"{i}.jpg"))
         merged.merge(some)
-    return merged.finish()
-
-
-IMAGES = {
-    f"{i}.jpg": HashedImage(
-        None if i % 7 == 0 else "",
-        "cat" if i % 3 else f"cat{LABEL_SEPARATOR}dog",
-        hash64(0, SPLIT, f"{i}.jpg"),
-    )
-    for i in range(3000)
-}
+    return merged
 
 
 def test_the_order_of_the_images_does_not_matter() -> None:
-    for extra in ({}, {"limit": 500}, {"label_separator": "|"}, {"label_separator": "|", "limit": 2}):
-        settings = ConvertSettings(splits="a=0.5,b=0.3,c=0.2", split_mode="stratified", **extra)  # type: ignore[arg-type]
-        chosen = [choose_parts(collected(settings, IMAGES, parts), SHARES) for parts in (1, 2, 40)]
+    for separator in ("", "|"):
+        settings = ConvertSettings(
+            splits="a=0.5,b=0.3,c=0.2", split_mode="stratified", label_separator=separator
+        )
+        chosen = [choose_parts(collected(settings, parts), SHARES) for parts in (1, 2, 40)]
         assert chosen[0] == chosen[1] == chosen[2]
         assert bool(chosen[0].buckets) == bool(settings.label_separator)
-
-
-def test_under_a_limit_only_its_images_count() -> None:
-    settings = ConvertSettings(splits="a=0.7,b=0.2,c=0.1", split_mode="exact", limit=500)
-    bounds = choose_parts(collected(settings, IMAGES, 3), SHARES)
-    taken = sorted(IMAGES, key=lambda key: limit_order(0, key))[:500]
-    divided = [key for key in taken if IMAGES[key].scope == ""]
-    assert 0 < len(divided) < 500
-    placement = Placement(settings, bounds)
-    counts = Counter(placement.split(ImageRef(key, key, IMAGES[key].label)) for key in divided)
-    assert [counts[split] for split in "abc"] == allocate(len(divided), SHARES)
 
 
 def test_images_of_a_class_without_bounds_are_divided_by_the_shares() -> None:

@@ -64,8 +64,6 @@ def summarize(
         summary = forecast.RefSummary(settings)
         for ref in refs[part::parts]:
             summary.add(ref, placement)
-        if shuffler.random() < 0.5:
-            summary.trim()
         merged.merge(summary)
     return merged
 
@@ -73,34 +71,28 @@ def summarize(
 def test_the_sample_has_the_lowest_hashes() -> None:
     settings = ConvertSettings(splits="train=0.8,test=0.2")
     summary = summarize(settings, seed=5, parts=50)
-    assert summary.finish() is None
     assert [ref for _, ref in summary.sample.items] == BY_ORDER[: forecast.SAMPLE_CANDIDATES]
     assert sum(summary.candidates.values()) == len(BY_ORDER)
     assert sum(summary.listed.values()) == len(REFS)
 
 
-@pytest.mark.parametrize("limit", [1, 100, forecast.SAMPLE_CANDIDATES, 2500, len(BY_ORDER), 10**6])
-def test_a_limit_takes_the_lowest_hashes(limit: int) -> None:
-    settings = ConvertSettings(splits="train=0.8,test=0.2", limit=limit)
-    summary = summarize(settings, seed=limit, parts=7)
-    cut = summary.finish()
-    taken = BY_LIMIT[:limit]
-    assert cut == (limit_order(0, taken[-1].key) if len(taken) == limit else None)
-    assert sum(summary.candidates.values()) == len(taken)
-    assert sum(summary.source_bytes.values()) == sum(ref.size for ref in taken)
-    assert [ref for _, ref in summary.sample.items] == taken[: forecast.SAMPLE_CANDIDATES]
-
-
-@pytest.mark.parametrize("limit", [1, 700, 10**6])
-def test_a_limit_also_leaves_out_bad_rows_beyond_it(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(forecast, "take_sample", lambda *_: forecast.Sample(1, {}, 100.0, 100.0))
-    settings = ConvertSettings(input=("in",), limit=limit)
-    summary = summarize(settings, limit, 7, [*REFS, *BAD])
-    made = forecast.make_forecast(ConversionRequest(settings), summary)
-    cut = made.limit_cut
-    orders = [limit_order(0, ref.key) for ref in (*BAD, *BY_ORDER)]
-    assert made.filtered.get("limit", 0) == sum(cut is not None and order > cut for order in orders)
-    assert sum(made.candidates.values()) == min(limit, len(BY_ORDER))
+@pytest.mark.parametrize("limit", [1, 100, 2500, len(BY_LIMIT), 10**6])
+def test_a_limit_takes_the_lowest_hashes_and_leaves_out_bad_rows_beyond_them(limit: int) -> None:
+    refs = random.Random(limit).sample([*REFS, *BAD], len(REFS) + len(BAD))
+    batches, lowest, taken = batched(refs), assign.Lowest[None](limit), BY_LIMIT[:limit]
+    for batch in batches:
+        of_batch = assign.Lowest[None](limit)
+        assign.add_orders(of_batch, batch, 0)
+        lowest.merge(of_batch)
+    found = [ref for batch in batches for ref in decode_refs(assign.filter_beyond(batch, lowest.cut, 0))]
+    last = limit_order(0, taken[-1].key) if len(taken) == limit else (HASH_RANGE, "")
+    assert {ref for ref in found if ref.is_candidate} == set(taken)
+    assert found == [
+        ref._replace(outcome="filtered", reason="limit")
+        if ref.outcome != "filtered" and limit_order(0, ref.key) > last
+        else ref
+        for ref in refs
+    ]
 
 
 def test_classes_that_are_named_like_their_ids_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +119,6 @@ def test_a_split_without_objects_is_a_warning(monkeypatch: pytest.MonkeyPatch) -
         ConvertSettings(),
         ConvertSettings(splits="train=0.8,test=0.2", max_bytes="3kB"),
         ConvertSettings(splits="train=0.8,test=0.2", split_by="c[0-3]"),
-        ConvertSettings(limit=700),
     ],
 )
 def test_merged_parts_give_the_same_summary(settings: ConvertSettings) -> None:
@@ -137,9 +128,6 @@ def test_merged_parts_give_the_same_summary(settings: ConvertSettings) -> None:
         ImageRef("e/c.jpg", "/in/e/c.jpg", "e").quarantined("EMPTY_FILE", "it is empty"),
     ]
     summaries = [summarize(settings, seed, parts, [*REFS, *BAD, *odd]) for seed, parts in ((1, 1), (2, 7))]
-    for summary in summaries:
-        summary.trim()
-        summary.bad.sort()
     assert summaries[0] == summaries[1]
 
 
@@ -281,24 +269,18 @@ def sort(
 
 
 @pytest.mark.parametrize("buffered", [1, 1500, 10**6])
-@pytest.mark.parametrize("limit", [0, 1234])
 def test_every_reference_gets_to_the_shard_of_its_hash(
-    monkeypatch: pytest.MonkeyPatch, buffered: int, limit: int
+    monkeypatch: pytest.MonkeyPatch, buffered: int
 ) -> None:
     monkeypatch.setattr(transforms, "BUFFERED_REFS", buffered)
-    orders = sorted(assign.limit_order(0, ref.key) for ref in PLACED)
-    cut = orders[limit - 1] if limit else None
-    forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {}, limit_cut=cut)
+    forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {})
     groups = sort(partial(assign.refs_by_shard, SETTINGS), batched(PLACED), forecast)
     arrived = {place: [r for e in encoded for r in decode_refs(e)] for place, encoded in groups.items()}
     expected = Counter()
     for ref in PLACED:
         order = assign.shard_order(0, ref.key)
         split = ref.split or ("train" if assign.hash64(0, "split", ref.key) < HASH_RANGE // 2 else "test")
-        beyond = cut is not None and assign.limit_order(0, ref.key) > cut
-        placed = ref._replace(split=split)
-        placed = placed._replace(outcome="filtered", reason="limit") if beyond else placed
-        expected[(split, assign.shard_of(order[0], SHARDS[split])), placed] += 1
+        expected[(split, assign.shard_of(order[0], SHARDS[split])), ref._replace(split=split)] += 1
     assert Counter((place, ref) for place, refs in arrived.items() for ref in refs) == expected
     assert max(map(len, groups.values())) <= (5 if buffered == 1 else 4 if buffered == 1500 else 1)
 
