@@ -149,22 +149,18 @@ def ordered_map(
       max_weight: As above.
       chunk_items: As above.
     """
-    chunks = _chunks(items, weigh, chunk_items, max_weight // 64)
     waiting: deque[tuple[Future[list[Result]], int, int]] = deque()
     count = total = 0
-    chunk = next(chunks, None)
     try:
-        while chunk or waiting:
-            while chunk:
-                added, cost = chunk
-                if count and (count + len(added) > max_items or total + cost > max_weight):
-                    break
-                waiting.append((executor.submit(function, added), len(added), cost))
-                count, total = count + len(added), total + cost
-                chunk = next(chunks, None)
-            future, consumed, cost = waiting.popleft()
-            yield from future.result()
-            count, total = count - consumed, total - cost
+        for chunk, weight in _chunks(items, weigh, chunk_items, max_weight // 64):
+            while waiting and (count + len(chunk) > max_items or total + weight > max_weight):
+                future, consumed, freed = waiting.popleft()
+                yield from future.result()
+                count, total = count - consumed, total - freed
+            waiting.append((executor.submit(function, chunk), len(chunk), weight))
+            count, total = count + len(chunk), total + weight
+        while waiting:
+            yield from waiting.popleft()[0].result()
     finally:
         for future, _, _ in waiting:
             future.cancel()

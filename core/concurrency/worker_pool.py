@@ -189,32 +189,30 @@ class WorkerPool:
     ) -> list[Result]:
         """Runs a function for a chunk of items in a worker process.
 
-        The items beside one that ends the process are given to another process.
+        The items before and after one that ends the process are given to other processes.
         """
-        results: dict[int, Result] = {}
-        left = dict(enumerate(items))
-        while left:
-            process = self._idle.get()
-            if process is None:
-                self._start_process()
-                continue
-            try:
-                converted = process.call(function, tuple(left.values()))
-            except WorkerDied as death:
-                self._processes.discard(process)
-                self._start_process()
-                if crashed is None or death.item < 0 or not death.is_crash:
-                    raise EngineError(_explain(death)) from None
-                index = tuple(left)[death.item]
-                results[index] = crashed(left.pop(index), death.how)
-                continue
-            except BaseException:
-                self._idle.put(process)
-                raise
+        if not items:
+            return []
+        while (process := self._idle.get()) is None:
+            self._start_process()
+        try:
+            results = process.call(function, items)
+        except WorkerDied as death:
+            self._processes.discard(process)
+            self._start_process()
+            if crashed is None or death.item < 0 or not death.is_crash:
+                raise EngineError(_explain(death)) from None
+            run = partial(self._run_in_process, function, crashed)
+            return [
+                *run(items[: death.item]),
+                crashed(items[death.item], death.how),
+                *run(items[death.item + 1 :]),
+            ]
+        except BaseException:
             self._idle.put(process)
-            results |= zip(tuple(left), converted, strict=True)
-            left.clear()
-        return [results[index] for index in range(len(items))]
+            raise
+        self._idle.put(process)
+        return results
 
 
 def _packed(function: Callable[[Any], Any]) -> PackedFunction:
