@@ -191,14 +191,11 @@ def LimitImages(
     """
     empty: partial[Lowest[None]] = partial(Lowest, limit)
 
-    def add(lowest: Lowest[None], batch: EncodedRefs, _: None) -> None:
-        add_orders(lowest, batch, seed)
-
     def cut_of(bundles: Iterable[Lowest[None]]) -> Order | None:
         return merge_all(empty)(bundles).cut
 
-    lowest = batches | "LowestOrders" >> beam.ParDo(SumOfBundle(empty, add)).with_output_types(Lowest)
-    # Lowest of a bundle
+    add = SumOfBundle(empty, add_orders)
+    lowest = batches | "LowestOrders" >> beam.ParDo(add, seed).with_output_types(Lowest)  # Lowest of a bundle
     cut = batches.pipeline | "ChooseCut" >> CallOnce(cut_of, beam.pvalue.AsIter(lowest))  # Order or None
     return batches | "FilterBeyond" >> beam.Map(
         filter_beyond, beam.pvalue.AsSingleton(cut), seed

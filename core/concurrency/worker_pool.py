@@ -148,15 +148,11 @@ class WorkerPool:
         """Returns what the worker processes work on."""
         return [task for process in tuple(self._processes) if (task := process.task())]
 
-    def kill(self) -> None:
-        """Ends the worker processes at once; what they work on fails."""
+    def close(self) -> None:
+        """Ends the worker processes and the threads at once; what they work on fails."""
         self._closed = True
         for process in tuple(self._processes):
             process.kill()
-
-    def close(self) -> None:
-        """Ends the threads and the worker processes."""
-        self.kill()
         self._executor.shutdown(cancel_futures=True)
         for process in tuple(self._processes):
             process.close()
@@ -266,10 +262,6 @@ def worker_pool(in_processes: bool, preload: str = "") -> Iterator[WorkerPool]:
         if preload:
             used.start()
         yield used
-    except BaseException:
-        if _users == 1:
-            used.kill()
-        raise
     finally:
         with _lock:
             _users -= 1

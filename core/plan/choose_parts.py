@@ -131,21 +131,19 @@ def choose_bounds(
     """
     chosen = dict(carried)
     total, assigned = 0, [0] * len(shares)
-    for is_new in (False, True):
-        for name in sorted(hashes, key=str.encode):
-            if (name not in carried) is not is_new:
-                continue
-            ordered = np.sort(np.array(hashes[name], np.uint64))
-            if is_new:
-                deficits = [share * total - count for share, count in zip(shares, assigned, strict=True)]
-                counts = allocate(len(ordered), shares, deficits)
-                chosen[name] = cut(ordered, counts, shares)
-            total += len(ordered)
-            inside = np.array([bound for bound in chosen[name] if bound < HASH_RANGE], np.uint64)
-            below = np.searchsorted(ordered, inside).tolist()
-            ends = [0, *below, *[len(ordered)] * (len(shares) - len(below))]
-            for part, (begin, end) in enumerate(pairwise(ends)):
-                assigned[part] += end - begin
+    # Classes with bounds come first, because the others fill what these leave.
+    for name in sorted(hashes, key=lambda name: (name not in carried, name.encode())):
+        ordered = np.sort(np.array(hashes[name], np.uint64))
+        if name not in carried:
+            deficits = [share * total - count for share, count in zip(shares, assigned, strict=True)]
+            counts = allocate(len(ordered), shares, deficits)
+            chosen[name] = cut(ordered, counts, shares)
+        total += len(ordered)
+        inside = np.array([bound for bound in chosen[name] if bound < HASH_RANGE], np.uint64)
+        below = np.searchsorted(ordered, inside).tolist()
+        ends = [0, *below, *[len(ordered)] * (len(shares) - len(below))]
+        for part, (begin, end) in enumerate(pairwise(ends)):
+            assigned[part] += end - begin
     return chosen
 
 
