@@ -9,6 +9,7 @@ import os
 import re
 from array import array
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -345,30 +346,36 @@ def slices_of(
         for name, shards in dataset.splits.items()
     }
     _check_fold(dataset, fold, part)
-    if resplit is not None and not isinstance(resplit, Resplit):
-        resplit = Resplit(resplit)
-    if keep is not None or fold is not None:
-        predicate = _predicate(dataset, keep) if keep is not None else None
-        needed = _names_in(split) | (_names_in(resplit.of) if resplit is not None else set())
-        for name in splits if ALL in needed else [name for name in splits if name in needed]:
-            splits[name] = [
-                _chosen(
-                    item,
-                    (
-                        number
-                        for number, entry in rows
-                        if (predicate is None or predicate(entry.key, entry.label))
-                        and (fold is None or (entry.fold == fold) is (part == VALIDATION))
-                    ),
-                )
-                for item, rows in read_labels(directory, dataset, splits[name])
-            ]
+    divided: Collection[str] = ()
+    new_splits: Collection[str] = ()
     if resplit is not None:
-        splits = _divided(dataset, directory, splits, resplit)
-    slices: list[ShardSlice] = []
-    for term in split.split("+"):
-        slices += _sliced(splits, term.strip(), split)
-    return [item for item in slices if len(item.numbers)]
+        resplit = resplit if isinstance(resplit, Resplit) else Resplit(resplit)
+        divided, new_splits, new_split_of = _division(dataset, splits, resplit)
+    to_read = dict.fromkeys(divided)
+    predicate = None if keep is None else _predicate(dataset, keep)
+    if predicate is not None or fold is not None:
+        named = {term.strip().partition("[")[0] for term in split.split("+")}
+        to_read |= dict.fromkeys(name for name in splits if name in named or ALL in named)
+
+    def is_kept(entry: Entry) -> bool:
+        return (predicate is None or predicate(entry.key, entry.label)) and (
+            fold is None or (entry.fold == fold) is (part == VALIDATION)
+        )
+
+    selected = {
+        name: [] if name in to_read else slices for name, slices in splits.items() if name not in divided
+    }
+    selected |= {name: [] for name in new_splits}
+    for name in to_read:
+        for item, rows in read_labels(directory, dataset, splits[name]):
+            numbers: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
+            for number, entry in rows:
+                if is_kept(entry):
+                    numbers[new_split_of(entry) if name in divided else name].append(number)
+            for target, of_target in numbers.items():
+                selected[target].append(_chosen(item, of_target))
+    terms = (_sliced(selected, term.strip(), split) for term in split.split("+"))
+    return [item for slices in terms for item in slices if len(item.numbers)]
 
 
 def number_of_records(slices: Iterable[ShardSlice]) -> int:
@@ -376,14 +383,11 @@ def number_of_records(slices: Iterable[ShardSlice]) -> int:
     return sum(len(item.numbers) for item in slices)
 
 
-def _chosen(item: ShardSlice, numbers: Iterable[int]) -> ShardSlice:
-    """Returns a slice of these records. Consecutive numbers become a range."""
-    indices = array("q", numbers)
-    if not indices:
-        return item._replace(numbers=range(0))
-    if indices[-1] - indices[0] + 1 == len(indices):
-        return item._replace(numbers=range(indices[0], indices[-1] + 1))
-    return item._replace(numbers=indices)
+def _chosen(item: ShardSlice, numbers: array[int]) -> ShardSlice:
+    """Returns a slice of these records, at least one. Consecutive numbers become a range."""
+    if numbers[-1] - numbers[0] + 1 == len(numbers):
+        return item._replace(numbers=range(numbers[0], numbers[-1] + 1))
+    return item._replace(numbers=numbers)
 
 
 def _check_fold(dataset: Dataset, fold: int | None, part: str) -> None:
@@ -434,21 +438,20 @@ def _shares(resplit: Resplit) -> dict[str, Fraction]:
         raise UsageError(f"resplit {text}: {error}.") from None
 
 
-def _divided(
-    dataset: Dataset,
-    directory: str,
-    splits: Mapping[str, list[ShardSlice]],
-    resplit: Resplit,
-) -> dict[str, list[ShardSlice]]:
-    """Returns the splits after dividing some of them by the hash of the key or of its group."""
+def _division(
+    dataset: Dataset, splits: Collection[str], resplit: Resplit
+) -> tuple[Collection[str], Collection[str], Callable[[Entry], str]]:
+    """Returns the splits to divide, the new ones, and a function that returns the new split of a record.
+
+    The hash of the key or of its group decides.
+    """
     shares = _shares(resplit)
-    names = [name.strip() for name in resplit.of.split("+")]
-    names = list(splits) if ALL in names else names
-    for name in names:
+    names = dict.fromkeys(name.strip() for name in resplit.of.split("+"))
+    divided = list(splits if ALL in names else names)
+    for name in divided:
         _require_split(splits, name, f"resplit of {resplit.of}")
-    rest = {name: slices for name, slices in splits.items() if name not in names}
     for name in shares:
-        if name in rest:
+        if name in splits and name not in divided:
             raise UsageError(
                 f"resplit: split {name!r} is not divided, so its name is in use; choose another."
             )
@@ -459,27 +462,17 @@ def _divided(
             "dividing it would separate them; convert it again with the splits that you want."
         )
     pattern = re.compile(settings["split_by"]) if settings.get("split_by") else None
-    names_in_order, bounds = list(shares), ideal_bounds(list(shares.values()))
-    divided: dict[str, list[ShardSlice]] = {name: [] for name in shares}
-    for name in dict.fromkeys(names):
-        for item, rows in read_labels(directory, dataset, splits[name]):
-            numbers = {new: array("q") for new in shares}
-            for number, entry in rows:
-                # Not the hash that made the split: its values inside one split are not uniform.
-                group = group_of(entry.source, pattern) or entry.source
-                part = bisect_right(bounds, hash64(resplit.seed, "resplit", group))
-                numbers[names_in_order[part]].append(number)
-            for new, indices in numbers.items():
-                divided[new].append(_chosen(item, indices))
-    return {**rest, **divided}
+    new_splits, bounds = list(shares), ideal_bounds(list(shares.values()))
+
+    def new_split_of(entry: Entry) -> str:
+        # Not the hash that made the split: its values inside one split are not uniform.
+        group = group_of(entry.source, pattern) or entry.source
+        return new_splits[bisect_right(bounds, hash64(resplit.seed, "resplit", group))]
+
+    return divided, new_splits, new_split_of
 
 
-def _names_in(expression: str) -> set[str]:
-    """Returns the names of the splits that an expression needs; all of them if it is not valid."""
-    return {part.strip().partition("[")[0] for part in expression.split("+")}
-
-
-def _require_split(splits: Mapping[str, object], name: str, where: str) -> None:
+def _require_split(splits: Collection[str], name: str, where: str) -> None:
     if name not in splits:
         raise UsageError(
             f"{where}: there is no split {name!r}; the dataset has {', '.join(splits) or 'none'}"
