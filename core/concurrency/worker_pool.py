@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from shardwright.core.concurrency.resources import (
     PROCESSES,
@@ -40,18 +40,6 @@ Result = TypeVar("Result")
 #: Number of items per converter that may wait for a slower one before them.
 _WAITING_PER_CONVERTER = 32
 _DIGEST_BYTES = 16
-
-
-class Crashed(Exception):
-    """A called function ended its worker process.
-
-    Attributes:
-      how: Signal or exit code of the process.
-    """
-
-    def __init__(self, how: str) -> None:
-        super().__init__(how)
-        self.how = how
 
 
 class WorkerPool:
@@ -128,11 +116,21 @@ class WorkerPool:
             chunk_items=chunk_items,
         )
 
-    def call(self, function: Callable[..., Result], *args: Any) -> Result:
+    def call(
+        self,
+        function: Callable[..., Result],
+        *args: Any,
+        crashed: Callable[[str], Result] | None = None,
+    ) -> Result:
         """Runs a function in a worker process, also if threads convert, and returns its result.
 
+        Args:
+          function: The function.
+          *args: Its arguments.
+          crashed: Returns the result, from the signal or exit code, if the function ended the process.
+            Without it, such an end is an error.
+
         Raises:
-          Crashed: If the function ended the process.
           EngineError: If no process can be started, or it was killed.
         """
         with self._starting:
@@ -141,7 +139,8 @@ class WorkerPool:
         self.start()
         # The process may have been started when this one worked in another folder.
         packed = _packed(partial(_apply_in, os.getcwd(), function))
-        results: list[Result] = self._run_in_process(packed, _raise_crashed, [args])
+        result_of_crash = None if crashed is None else lambda _, how: crashed(how)
+        results: list[Result] = self._run_in_process(packed, result_of_crash, [args])
         return results[0]
 
     def tasks(self) -> list[Task]:
@@ -221,10 +220,6 @@ def _apply_in(folder: str, function: Callable[..., Result], args: tuple[Any, ...
     return function(*args)
 
 
-def _raise_crashed(_: object, how: str) -> NoReturn:
-    raise Crashed(how)
-
-
 def _explain(death: WorkerDied) -> str:
     """Returns the message of a run that a worker's end ends."""
     place = f" while it worked on {printable(death.task.place)} ({death.task.stage})" if death.task else ""
@@ -276,20 +271,21 @@ def current_pool() -> WorkerPool:
     return _current or _own_pool()
 
 
-def call_in_process(function: Callable[..., Result], *args: Any) -> Result:
-    """Runs a function in a worker process of this process, even if threads convert, and returns its result.
+def call_in_process(
+    function: Callable[..., Result], *args: Any, crashed: Callable[[str], Result] | None = None
+) -> Result:
+    """Does what `WorkerPool.call` does, in a worker process of this process, even if threads convert.
 
     If threads convert, one process serves all commands, because it takes half a second to start. Without
     an interpreter that can be started, the function runs here.
 
     Raises:
-      Crashed: If the function ended the process.
       EngineError: If no process can be started, or it was killed.
     """
     if not sys.executable:
         return function(*args)
     used = _current if _current is not None and _current.in_processes else _own_pool()
-    return used.call(function, *args)
+    return used.call(function, *args, crashed=crashed)
 
 
 def current_tasks() -> list[Task]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.concurrency.worker_pool import Crashed, call_in_process
+from shardwright.core.concurrency.worker_pool import call_in_process
 from shardwright.core.images.signatures import extension_of, kind_of
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import content_digest
@@ -232,13 +232,14 @@ def read_apart(kind: str, file: StoredObject, function: Callable[..., Any], *arg
     """
     if storage.is_remote(file.path):
         return _read(kind, file, function, *args)
-    try:
-        return call_in_process(_read, kind, file, function, *args)
-    except Crashed as crash:
+
+    def crashed(how: str) -> Any:
         raise UsageError(
             f"--input {printable(file.path)} cannot be read as {kind} (the library that reads it crashed: "
-            f"{crash.how}); write it again or leave it out."
-        ) from None
+            f"{how}); write it again or leave it out."
+        )
+
+    return call_in_process(_read, kind, file, function, *args, crashed=crashed)
 
 
 def _read(kind: str, file: StoredObject, function: Callable[..., Any], *args: Any) -> Any:
