@@ -223,11 +223,11 @@ def _row(record: VersionRecord, latest: str) -> dict[str, str]:
     if record.pinned:
         marks.append("pinned")
     complete = bool(record.fingerprint)
-    passed = record.state in (VersionState.PUBLISHED, VersionState.WITHDRAWN)
+    passed = record.finished and record.state in (VersionState.PUBLISHED, VersionState.WITHDRAWN)
     return {
         "version": record.version,
         "state": ", ".join(marks),
-        "published (UTC)": time_text(record.finished) if passed and record.finished else "",
+        "published (UTC)": time_text(record.finished).removesuffix(" UTC") if passed else "",
         "records": f"{record.records:,}" if complete else "",
         "bytes": format_size(record.total_bytes) if complete else "",
         "what changed": what_changed(record),

@@ -74,7 +74,7 @@ class Acceptance(NamedTuple):
     def __str__(self) -> str:
         """Returns the decision in one line."""
         moment = time_text(self.when)
-        text = f"{', '.join(self.names)} accepted by {self.who}" + (f", {moment} UTC" if moment else "")
+        text = f"{', '.join(self.names)} accepted by {self.who}" + (f", {moment}" if moment else "")
         return f"{text}: {self.reason}" if self.reason else text
 
 
@@ -236,9 +236,9 @@ def created_at(name: str) -> float:
 
 
 def time_text(seconds: float) -> str:
-    """Returns a time in UTC in the form that people read; empty if the time is invalid."""
+    """Returns a time in the form that people read, with its zone, UTC; empty if the time is invalid."""
     try:
-        return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
+        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
     except (ValueError, OverflowError, OSError):
         return ""
 

@@ -304,7 +304,7 @@ def _gather(
     return ReportData(
         name=dataset.name,
         place=printable(directory),
-        drawn=f"{time_text(time.time())} UTC",
+        drawn=time_text(time.time()),
         dataset=dataset,
         records=dataset.all_records,
         bytes=total,
@@ -367,7 +367,7 @@ def gather_files(
     return ReportData(
         name=printable(name),
         place=printable(name),
-        drawn=f"{time_text(time.time())} UTC",
+        drawn=time_text(time.time()),
         records=records,
         bytes=total,
         shards=len(files),

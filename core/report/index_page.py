@@ -103,7 +103,7 @@ def version_view(
       percentage of the records of the largest listed version.
     """
     seconds = created_at(record.version)  # eight digits are not always a date
-    began, stamp = (f"{time_text(seconds)} UTC", utc(seconds)) if seconds > 0 else ("", "")
+    began, stamp = (time_text(seconds), utc(seconds)) if seconds > 0 else ("", "")
     refusals = sorted(record.refusals, key=lambda refusal: refusal.severity is not Severity.ERROR)
     accepted = [one for one in refusals if is_accepted(one, record.accepted)]
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)
@@ -280,7 +280,7 @@ def gather_index(output: str, now: float) -> IndexData:
     for (version, file), there in zip(places, storage.at_once(is_there, places)):
         if there:
             files.setdefault(version, set()).add(file)
-    return IndexData(printable(output), records, files, pointer, problem, f"{time_text(now)} UTC")
+    return IndexData(printable(output), records, files, pointer, problem, time_text(now))
 
 
 def write_index(output: str) -> None:

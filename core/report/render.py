@@ -125,7 +125,7 @@ def _about_dataset(data: ReportData, dataset: Dataset, amount: Amount) -> dict[s
         "uneven": balance.uneven[: amount.classes // 10],
         "lacking": [item for item in balance.missing if len(item.names) > _NAMED][:_MAX_SPLITS],
         "split_text": splits,
-        "all_classes": classes is not None and len(data.sheets) >= classes["number"],
+        "all_classes": classes is not None and len(data.sheets) >= classes["number"] - classes["empty"],
         "quarantine_reasons": sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SPLITS],
         "settings": [
             (name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
@@ -190,8 +190,8 @@ def class_tables(dataset: Dataset, amount: Amount) -> dict[str, Any] | None:
     """Returns the tables of classes; None if there are no classes.
 
     Returns:
-      `splits` have a column each. If there are too many, the last column combines the others. `number`
-      classes have records, `empty` ones have none. The `largest` and `smallest` rows have bars. There are no
+      `splits` have a column each. If there are too many, the last column combines the others. Of `number`
+      classes, `empty` ones have no records. The `largest` and `smallest` rows have bars. There are no
       `smallest` rows if the `largest` contain all classes. `every` has rows without bars, at most a few
       hundred. `extremes` are the records of the largest class, of the one in the middle and of the smallest
       one with records.
@@ -218,7 +218,7 @@ def class_tables(dataset: Dataset, amount: Amount) -> dict[str, Any] | None:
     differ = len(sizes) >= _EXTREMES_FROM and sizes[0] != sizes[-1]
     return {
         "splits": tuple(columns),
-        "number": len(filled),
+        "number": len(names),
         "empty": len(names) - len(filled),
         "largest": rows if few else rows[:_SOME_CLASSES],
         "smallest": () if few else rows[-_SOME_CLASSES:],

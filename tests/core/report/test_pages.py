@@ -129,6 +129,7 @@ def test_headings_are_in_order_and_landmarks_exist() -> None:
     plan = replace(data.dataset.plan, labels=("a", "b", "c", "without records"))
     page = render(replace(data, dataset=replace(data.dataset, plan=plan)))
     assert "the lowest hashes of each class" in page and "1 class without records" in page
+    assert "<dt>classes</dt><dd>4</dd>" in page
     outline = outline_of(page)
     levels = outline.headings
     assert levels[0] == 1 and levels.count(1) == 1
