@@ -7,7 +7,7 @@ Images that may be equal meet in a bucket: those with one source, with equal pix
 of the perceptual hash. There the later image of a pair, by place, is linked to the earlier one. An image may
 have several links, and these meet again. An image in another split than an earlier one gets a finding, and so
 does an image with other classes. Otherwise the most severe link becomes the finding. Of equal images a worker
-holds one for each split and each set of classes, and it passes links on in batches.
+holds a few, and it passes links on in batches.
 
 Most images share nothing: neither the source, nor the pixels, nor a band of the hash. So each value is first
 counted as eight bytes (`duplicate_candidates`), and only the rows of images with a shared value are shuffled.
@@ -17,12 +17,11 @@ With rows in every bucket, a job would shuffle five times as much.
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import IntEnum
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,8 +35,6 @@ from shardwright.schemas.pictures import Picture
 
 #: Name of a shard, and the number of a record.
 RecordPlace = tuple[str, int]
-#: Message for a record whose source has the same bytes as another record's source.
-SAME_SOURCE = "same source bytes as {}"
 
 
 class ComparedRecord(NamedTuple):
@@ -83,16 +80,88 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-def in_conflict(classes: frozenset[str], others: frozenset[str]) -> bool:
-    """Returns whether two images both have classes, and these differ."""
-    return bool(classes) and bool(others) and classes != others
+def conflicts(row: ComparedRecord, other: ComparedRecord) -> list[FindingCode]:
+    """Returns how two records of one image contradict each other, the more severe code first."""
+    codes = [FindingCode.SPLIT_LEAKAGE] if row.split != other.split else []
+    if row.labels and other.labels and row.labels != other.labels and row.classes != other.classes:
+        codes.append(FindingCode.LABEL_CONFLICT)
+    return codes
+
+
+def _rank(row: ComparedRecord, other: ComparedRecord) -> int:
+    """Returns how severe the conflict of two records is, from 0; 2 for none."""
+    return 0 if row.split != other.split else 1 if conflicts(row, other) else 2
+
+
+class Likeness(IntEnum):
+    """What two records share."""
+
+    KEY = 0
+    SOURCE = 1
+    PIXELS = 2
+    SIMILAR = 3
+
+
+#: What two records share -> the code of a finding about it, unless they contradict each other, and its
+#: message, with places for the other record and the number of bits.
+_FINDINGS = {
+    Likeness.KEY: (FindingCode.DUPLICATE_KEY, "its key is also the key of {}"),
+    Likeness.SOURCE: (FindingCode.EXACT_DUPLICATE, "same source bytes as {}"),
+    Likeness.PIXELS: (FindingCode.EXACT_DUPLICATE, "same pixels as {}"),
+    Likeness.SIMILAR: (FindingCode.NEAR_DUPLICATE, "it looks like {} ({} of 256 bits differ)"),
+}
+
+
+class Link(NamedTuple):
+    """A record that is like an earlier one.
+
+    Attributes:
+      row: The record.
+      other: The earlier record.
+      likeness: What they share.
+      bits_apart: Number of bits of their hashes that differ.
+    """
+
+    row: ComparedRecord
+    other: ComparedRecord
+    likeness: Likeness
+    bits_apart: int = 0
+
+    @property
+    def codes(self) -> list[FindingCode]:
+        """Codes of the findings about the pair."""
+        return conflicts(self.row, self.other) or [_FINDINGS[self.likeness][0]]
+
+    def order(self) -> tuple[int, int, str, int]:
+        """Sort key for the links of an image, the most severe first."""
+        return _rank(self.row, self.other), self.likeness, *self.other.place
+
+    def finding(self, code: FindingCode) -> Finding:
+        """Returns a finding that says what the records share, and how their splits and classes differ."""
+        row, other, differences = self.row, self.other, conflicts(self.row, self.other)
+        _, message = _FINDINGS[self.likeness]
+        parts = [message.format(f"record {other.number} of {other.file}", self.bits_apart)]
+        if FindingCode.SPLIT_LEAKAGE in differences:
+            parts.append(f"in split {other.split!r}")
+        if FindingCode.LABEL_CONFLICT in differences:
+            parts.append(f"of class {_names(other)}, not {_names(row)}")
+        return Finding(code, ", ".join(parts), *row[:4], Where(*other[:4]))
+
+
+def _names(row: ComparedRecord) -> str:
+    return " and ".join(repr(name) for name in sorted(row.classes))
+
+
+def _keep_first(firsts: dict[K, T], key: K, item: T, order: Callable[[T], Any]) -> None:
+    if key not in firsts or order(item) < order(firsts[key]):
+        firsts[key] = item
 
 
 class EqualPictures:
-    """Records of one image. It holds one record for each split and for each set of classes.
+    """Records of one image. It holds the first two that are in different splits, or of different classes.
 
-    The later record of a pair, by place, is reported. So an image that occurs n times is reported at most
-    n - 1 times.
+    Any record that differs from some record also differs from one of these two. The later record of a pair,
+    by place, is reported. So an image that occurs n times is reported at most n - 1 times.
     """
 
     def __init__(self) -> None:
@@ -101,60 +170,30 @@ class EqualPictures:
 
     def add(self, row: ComparedRecord) -> None:
         """Adds a record."""
-        _keep_first(self._splits, row.split, row, _PLACE)
-        if row.classes:
-            _keep_first(self._classes, row.classes, row, _PLACE)
+        self._keep_two(self._splits, row.split, row)
+        if row.labels:
+            self._keep_two(self._classes, row.classes, row)
+
+    @staticmethod
+    def _keep_two(firsts: dict[K, ComparedRecord], key: K, row: ComparedRecord) -> None:
+        _keep_first(firsts, key, row, _PLACE)
+        if len(firsts) > 2:
+            del firsts[max(firsts, key=lambda key: firsts[key].place)]
 
     def first(self) -> ComparedRecord:
         """Returns the first record by place."""
         return min(self._splits.values(), key=_PLACE)
-
-    def settle(self) -> None:
-        """Drops the records that are not needed for comparison; afterwards nothing can be added."""
-        # Any record that differs from some record also differs from one of the first two different ones.
-        self._splits = {row.split: row for row in heapq.nsmallest(2, self._splits.values(), _PLACE)}
-        self._classes = {row.classes: row for row in heapq.nsmallest(2, self._classes.values(), _PLACE)}
 
     def earlier_conflicts(self, row: ComparedRecord) -> dict[FindingCode, ComparedRecord]:
         """Returns the first earlier record in another split, and the first one with other classes, by code.
 
         A record without classes has none of the latter.
         """
-        others = {
-            FindingCode.SPLIT_LEAKAGE: (one for one in self._splits.values() if one.split != row.split),
-            FindingCode.LABEL_CONFLICT: (
-                one for one in self._classes.values() if in_conflict(row.classes, one.classes)
-            ),
-        }
-        earlier = {code: [one for one in some if one.place < row.place] for code, some in others.items()}
-        return {code: min(some, key=_PLACE) for code, some in earlier.items() if some}
-
-
-def _finding_of_pair(code: FindingCode, likeness: str, row: ComparedRecord, other: ComparedRecord) -> Finding:
-    """Returns a finding that says what two records share, and how their splits and classes differ.
-
-    Args:
-      code: Code of the finding.
-      likeness: What they share, with {} for the other record, such as `same pixels as {}`.
-      row: Record that is reported.
-      other: The other record.
-    """
-    differences = []
-    if row.split != other.split:
-        differences.append(f"in split {other.split!r}")
-    if in_conflict(row.classes, other.classes):
-        differences.append(f"of class {_names(other.classes)}, not {_names(row.classes)}")
-    message = ", ".join([likeness.format(f"record {other.number} of {other.file}"), *differences])
-    return Finding(code, message, *row[:4], Where(*other[:4]))
-
-
-def _names(classes: frozenset[str]) -> str:
-    return " and ".join(repr(name) for name in sorted(classes))
-
-
-def _keep_first(firsts: dict[K, T], key: K, item: T, order: Callable[[T], Any]) -> None:
-    if key not in firsts or order(item) < order(firsts[key]):
-        firsts[key] = item
+        found: dict[FindingCode, ComparedRecord] = {}
+        for other in sorted((*self._splits.values(), *self._classes.values()), key=_PLACE):
+            for code in conflicts(row, other) if other.place < row.place else ():
+                found.setdefault(code, other)
+        return found
 
 
 #: What is compared in a bucket: the fields with keys or sources.
@@ -199,33 +238,29 @@ def labels_of(entry: Entry) -> tuple[str, ...]:
     return tuple(entry.label.split(LABEL_SEPARATOR)) if entry.label else ()
 
 
+def _unpacked(packs: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
+    return chain.from_iterable(map(unpack_rows, packs))
+
+
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:
     """Yields the findings of one bucket: rows with one key, or one source in two splits or two classes."""
     (what, _), packs = bucket
     groups: defaultdict[str, list[ComparedRecord]] = defaultdict(list)
-    for row in map(ComparedRecord._make, chain.from_iterable(map(unpack_rows, packs))):
+    for row in map(ComparedRecord._make, _unpacked(packs)):
         groups[getattr(row, what)].append(row)
     for group in groups.values():
         if len(group) == 1:  # as nearly all
             continue
         group.sort(key=_PLACE)
-        if what == SOURCE:
-            yield from _same_source(group)
-        else:
-            likeness = "its key is also the key of {}"
-            for row in group[1:]:
-                yield _finding_of_pair(FindingCode.DUPLICATE_KEY, likeness, row, group[0])
-
-
-def _same_source(rows: list[ComparedRecord]) -> Iterator[Finding]:
-    """Yields findings for records with one source. A record in another split and class gets both findings."""
-    equals = EqualPictures()
-    for row in rows:
-        equals.add(row)
-    equals.settle()
-    for row in rows:
-        for code, other in equals.earlier_conflicts(row).items():
-            yield _finding_of_pair(code, SAME_SOURCE, row, other)
+        if what == KEY:
+            links = (Link(row, group[0], Likeness.KEY) for row in group[1:])
+            yield from (link.finding(FindingCode.DUPLICATE_KEY) for link in links)
+            continue
+        equals = EqualPictures()
+        for row in group:  # of those before it, each differs from the first two that differ
+            for code, other in equals.earlier_conflicts(row).items():
+                yield Link(row, other, Likeness.SOURCE).finding(code)
+            equals.add(row)
 
 
 #: Key of the shuffled data; its values are packed rows.
@@ -236,54 +271,12 @@ MAX_IN_BAND = 50_000
 BATCH = 4_096
 #: Number of links that are passed on together.
 _MAX_LINKS = 1_000
-_NEAR_BITS = 256
 #: Number of bytes of a value that is only counted.
 _PRINT_BYTES = 8
-#: Number of fields of a row with which equal images are compared, and similar ones.
-_WITH_DIGEST, _WITH_PRINTS = 7, 9
-
-#: Codes for a pair, the most severe first.
-_CODES = (
-    FindingCode.SPLIT_LEAKAGE,
-    FindingCode.LABEL_CONFLICT,
-    FindingCode.EXACT_DUPLICATE,
-    FindingCode.NEAR_DUPLICATE,
-)
-
-
-_BAND = "band"
-
-
-class Likeness(IntEnum):
-    """In what way two images are equal."""
-
-    SOURCE = 0
-    PIXELS = 1
-    SIMILAR = 2
-
-
-class Link(NamedTuple):
-    """An image that is like another, both without their hashes."""
-
-    row: ComparedRecord
-    other: ComparedRecord
-    gravity: int
-    likeness: int
-    bits_apart: int
-
-    def order(self) -> tuple[str, int, int, int, str, int]:
-        """Sort key for links: by image, then the most severe first."""
-        return *self.row.place, self.gravity, self.likeness, *self.other.place
-
-
-def shared_values(rows: Sequence[ComparedRecord]) -> Iterator[list[tuple[str, bytes]]]:
-    """Yields for each image the pairs (kind, value) that similar images share."""
-    bands = bands_of([row.hash for row in rows], [row.patch for row in rows])
-    for row, values in zip(rows, bands):
-        shared = [("pixels", row.digest)] if row.digest else []
-        if row.source is not None:
-            shared.append(("source", row.source.encode("utf-8", "surrogatepass")))
-        yield shared + [(f"{_BAND}{index}", value) for index, value in enumerate(values)]
+#: Number of fields of a row without its digest and hashes, and with them.
+_BARE, _WITH_PRINTS = 6, 9
+#: Kinds of values that images share, besides `SOURCE`.
+_PIXELS, _BAND = "pixels", "band"
 
 
 def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
@@ -297,7 +290,7 @@ def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Itera
     if kind.startswith(_BAND):
         links = _near_links(packs, band_number(kind))
     else:
-        links = _equal_links(packs, Likeness.SOURCE if kind == "source" else Likeness.PIXELS)
+        links = _equal_links(packs, Likeness.SOURCE if kind == SOURCE else Likeness.PIXELS)
     return packed_by(
         ((bucket_of(f"{link.row.file} {link.row.number}", buckets), link) for link in links), _MAX_LINKS
     )
@@ -308,18 +301,18 @@ def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
     groups: defaultdict[bytes, EqualPictures] = defaultdict(EqualPictures)
     for shared, row in shared_rows(packs):
         groups[shared].add(row)
-    for equals in groups.values():
-        equals.settle()
     for shared, row in shared_rows(packs):
         equals = groups[shared]
-        others = dict.fromkeys(equals.earlier_conflicts(row).values())
-        for other in others or [equals.first()]:
+        for other in dict.fromkeys(equals.earlier_conflicts(row).values()) or [equals.first()]:
             if row.place != other.place:
-                yield _link(row, other, likeness)
+                yield Link(row, other, likeness)
 
 
 def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
-    """Yields the links of similar images; of images with equal pixels, only the first is compared."""
+    """Yields for each image the most severe of its links to similar earlier images.
+
+    Of images with equal pixels, only the first is compared.
+    """
     groups: defaultdict[bytes, dict[bytes, ComparedRecord]] = defaultdict(dict)
     for shared, row in shared_rows(packs):
         group = groups[shared]
@@ -328,7 +321,14 @@ def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
             first_rows = heapq.nsmallest(MAX_IN_BAND, group.values(), key=_PLACE)
             groups[shared] = {row.digest: row for row in first_rows}
     for group in groups.values():
-        yield from _near(sorted(group.values(), key=_PLACE)[:MAX_IN_BAND], band)
+        rows = sorted(group.values(), key=_PLACE)[:MAX_IN_BAND]
+        bare = [row._replace(digest=b"", hash=b"", patch=b"") for row in rows]
+        gravest: dict[int, tuple[int, int, int]] = {}
+        for first, second, apart in alike([row.hash for row in rows], [row.patch for row in rows], band):
+            pair = _rank(rows[second], rows[first]), first, apart
+            gravest[second] = min(pair, gravest.get(second, pair))
+        for second, (_, first, apart) in gravest.items():
+            yield Link(bare[second], bare[first], Likeness.SIMILAR, apart)
 
 
 def band_number(kind: str) -> int:
@@ -338,60 +338,21 @@ def band_number(kind: str) -> int:
 
 def shared_rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, ComparedRecord]]:
     """Yields the shared value and the row of each image that `pictures_that_share` packed."""
-    for packed in packs:
-        for shared, row in unpack_rows(packed):
-            yield shared, ComparedRecord(*row)
+    for shared, row in _unpacked(packs):
+        yield shared, ComparedRecord(*row)
 
 
 def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
     """Yields the findings for each image that is linked to an earlier one."""
-    gravest: defaultdict[tuple[str, int], dict[FindingCode, Link]] = defaultdict(dict)
-    for packed in bucket[1]:
-        for link in itertools.starmap(Link, unpack_rows(packed)):
-            links = gravest[link.row.place]
-            codes = [_CODES[link.gravity]]
-            if codes[0] is FindingCode.SPLIT_LEAKAGE and in_conflict(link.row.classes, link.other.classes):
-                codes.append(FindingCode.LABEL_CONFLICT)
-            for code in codes:
-                _keep_first(links, code, link, Link.order)
+    gravest: defaultdict[RecordPlace, dict[FindingCode, Link]] = defaultdict(dict)
+    for link in map(Link._make, _unpacked(bucket[1])):
+        for code in link.codes:
+            _keep_first(gravest[link.row.place], code, link, Link.order)
     for links in gravest.values():
-        grave = [code for code in _CODES[:2] if code in links]
-        for code in grave or [min(links, key=_CODES.index)]:
-            yield _finding(code, links[code])
-
-
-def _near(rows: Sequence[ComparedRecord], band: int) -> Iterator[Link]:
-    """Yields for each image the most severe of its links to similar earlier images."""
-    gravest: dict[int, tuple[int, int, int]] = {}
-    for first, second, apart in alike([row.hash for row in rows], [row.patch for row in rows], band):
-        pair = _gravity(rows[second], rows[first], Likeness.SIMILAR), first, apart
-        gravest[second] = min(pair, gravest.get(second, pair))
-    for second, (_, first, apart) in gravest.items():
-        yield _link(rows[second], rows[first], Likeness.SIMILAR, apart)
-
-
-def _gravity(row: ComparedRecord, other: ComparedRecord, likeness: Likeness) -> int:
-    """Returns the place in `_CODES` of the code for a pair."""
-    if row.split != other.split:
-        return 0
-    if row.labels != other.labels and in_conflict(row.classes, other.classes):
-        return 1
-    return 3 if likeness is Likeness.SIMILAR else 2
-
-
-def _link(row: ComparedRecord, other: ComparedRecord, likeness: Likeness, apart: int = 0) -> Link:
-    gravity = _gravity(row, other, likeness)
-    row, other = (ComparedRecord(*item[:6]) for item in (row, other))
-    return Link(row, other, gravity, int(likeness), apart)
-
-
-def _finding(code: FindingCode, link: Link) -> Finding:
-    texts = {
-        Likeness.SOURCE: SAME_SOURCE,
-        Likeness.PIXELS: "same pixels as {}",
-        Likeness.SIMILAR: f"it looks like {{}} ({link.bits_apart} of {_NEAR_BITS} bits differ)",
-    }
-    return _finding_of_pair(code, texts[Likeness(link.likeness)], link.row, link.other)
+        gravest_link = min(links.values(), key=Link.order)
+        for code, link in links.items():
+            if link is gravest_link or conflicts(link.row, link.other):
+                yield link.finding(code)
 
 
 def measured_rows(pictures: Iterable[Picture]) -> list[ComparedRecord]:
@@ -413,7 +374,13 @@ def bucketed_hashes(rows: Iterable[ComparedRecord], buckets: int) -> Iterator[tu
 
     def bucketed() -> Iterator[tuple[int, tuple[bytes, str, str, int]]]:
         for batch in _batches(rows):
-            for row, shared in zip(batch, shared_values(batch)):
+            bands = bands_of([row.hash for row in batch], [row.patch for row in batch])
+            for row, values in zip(batch, bands):
+                shared = [(f"{_BAND}{index}", value) for index, value in enumerate(values)]
+                if row.digest:
+                    shared.append((_PIXELS, row.digest))
+                if row.source is not None:
+                    shared.append((SOURCE, row.source.encode("utf-8", "surrogatepass")))
                 for kind, value in shared:
                     digest = blake2b(value, digest_size=_PRINT_BYTES, person=kind.encode()).digest()
                     yield bucket_of(digest, buckets), (digest, kind, row.file, row.number)
@@ -429,8 +396,8 @@ def pictures_by_place(rows: Iterable[ComparedRecord], buckets: int) -> Iterator[
 
 def _batches(rows: Iterable[ComparedRecord]) -> Iterator[list[ComparedRecord]]:
     """Yields a shard's images in batches; a batch is in one bucket of places."""
-    batches = itertools.groupby(rows, lambda row: (row.file, row.number // BATCH))
-    yield from (list(batch) for _, batch in batches)
+    for _, batch in groupby(rows, lambda row: (row.file, row.number // BATCH)):
+        yield list(batch)
 
 
 def _bucket_of_place(file: str, index: int, buckets: int) -> int:
@@ -438,7 +405,7 @@ def _bucket_of_place(file: str, index: int, buckets: int) -> int:
 
 
 def duplicate_candidates(bucket: tuple[int, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Returns the places of the images that share a value, and the kinds of these values, packed by place.
+    """Returns the shared values, with their kinds and the places of the images, packed by place.
 
     Args:
       bucket: Number of the bucket and the packs of `bucketed_hashes`, which are read twice.
@@ -447,11 +414,11 @@ def duplicate_candidates(bucket: tuple[int, Iterable[bytes]], buckets: int) -> I
     _, packs = bucket
     once: set[bytes] = set()
     shared: set[bytes] = set()
-    for digest, *_ in chain.from_iterable(map(unpack_rows, packs)):
+    for digest, *_ in _unpacked(packs):
         (shared if digest in once else once).add(digest)
     return packed_by(
-        (_bucket_of_place(file, number, buckets), (file, number, kind))
-        for digest, kind, file, number in chain.from_iterable(map(unpack_rows, packs))
+        (_bucket_of_place(file, number, buckets), (digest, kind, file, number))
+        for digest, kind, file, number in _unpacked(packs)
         if digest in shared
     )
 
@@ -466,17 +433,15 @@ def pictures_that_share(
       shared: Packs of `duplicate_candidates` for the same places.
       buckets: Number of buckets of each kind.
     """
-    kinds: defaultdict[RecordPlace, set[str]] = defaultdict(set)
-    for file, number, kind in chain.from_iterable(map(unpack_rows, shared)):
-        kinds[file, number].add(kind)
+    values: defaultdict[RecordPlace, list[tuple[str, bytes]]] = defaultdict(list)
+    for digest, kind, file, number in _unpacked(shared):
+        values[file, number].append((kind, digest))
 
-    def bucketed() -> Iterator[tuple[Bucket, tuple[bytes, tuple[Any, ...]]]]:
-        for pack in pictures if kinds else ():
-            rows = [row for row in map(ComparedRecord._make, unpack_rows(pack)) if row.place in kinds]
-            for row, values in zip(rows, shared_values(rows)):
-                for kind, value in values:
-                    if kind in kinds[row.place]:
-                        compared = row[:_WITH_PRINTS] if kind.startswith(_BAND) else row[:_WITH_DIGEST]
-                        yield (kind, bucket_of(value, buckets)), (value, compared)
+    def bucketed() -> Iterator[tuple[Bucket, tuple[str | bytes | None, tuple[Any, ...]]]]:
+        for row in map(ComparedRecord._make, _unpacked(pictures if values else ())):
+            exact = {SOURCE: row.source, _PIXELS: row.digest}
+            for kind, digest in values.get(row.place, ()):
+                compared = row[:_BARE] if kind in exact else row[:_WITH_PRINTS]
+                yield (kind, bucket_of(digest, buckets)), (exact.get(kind, digest), compared)
 
     return packed_by(bucketed())
