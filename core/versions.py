@@ -180,20 +180,6 @@ def no_such_version(output: str, version: str, names: Sequence[str]) -> UsageErr
 _ATTEMPTS = 3
 
 
-def read_pointer(output: str) -> tuple[Pointer, str] | None:
-    """Reads which version is the latest.
-
-    Returns:
-      The pointer and the tag of its state; None if there is none.
-
-    Raises:
-      UsageError: If it is damaged, or the storage cannot hold versions.
-      EngineError: If the storage failed.
-    """
-    pointer, tag = current_pointer(output, damaged_is_none=False)
-    return (pointer, tag) if pointer and tag is not None else None
-
-
 def _parse(output: str, data: bytes) -> Pointer:
     try:
         return Pointer.loads(data)
@@ -209,8 +195,11 @@ def _useless(output: str, why: str) -> UsageError:
     )
 
 
-def current_pointer(output: str, damaged_is_none: bool) -> tuple[Pointer | None, str | None]:
-    """Returns the pointer, and the tag of its state; None for what there is none of.
+def read_pointer(output: str, damaged_is_none: bool = False) -> tuple[Pointer | None, str | None]:
+    """Reads which version is the latest.
+
+    Returns:
+      The pointer, and the tag of its state; None for what there is none of.
 
     Raises:
       UsageError: If it is damaged and the caller needs it, or the storage cannot hold versions.
@@ -247,7 +236,7 @@ def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
     with storage.translated_errors("switch", path):
         if storage.write_if_match(path, pointer.dumps().encode(), tag):
             return True
-    now, _ = current_pointer(output, damaged_is_none=True)
+    now, _ = read_pointer(output, damaged_is_none=True)
     return now is not None and now.version == pointer.version
 
 
@@ -370,8 +359,8 @@ def remove_version(output: str, version: str) -> bool:
     """
     directory = version_path(output, version)
     with storage.translated_errors("remove", directory):
-        stored = read_pointer(output)
-        if (stored and stored[0].version == version) or storage.exists(storage.join(directory, PINNED_JSON)):
+        pointer, _ = read_pointer(output)
+        if (pointer and pointer.version == version) or storage.exists(storage.join(directory, PINNED_JSON)):
             return False
         if os.path.islink(directory):  # somebody moved the version elsewhere, where it stays whole
             storage.remove(directory)

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.versions import (
     accept_command,
-    current_pointer,
     is_accepted,
     located,
     mark_published,
     no_such_version,
+    read_pointer,
     require_judged,
     switch_pointer,
     write_version_record,
@@ -102,7 +102,7 @@ def publish(
     record = records[name]
     require_judged(output, record)
     fingerprint = read_dataset(located(f"{output}@{name}")).fingerprint  # raises if it is not complete
-    pointer, tag = current_pointer(output, damaged_is_none=True)
+    pointer, tag = read_pointer(output, damaged_is_none=True)
     current = pointer.version if pointer else ""
     names = [accept] if isinstance(accept, str) else list(accept)
     names = [word.strip() for text in names for word in text.split(",") if word.strip()]

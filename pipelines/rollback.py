@@ -13,10 +13,10 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.versions import (
     accept_command,
-    current_pointer,
     located,
     mark_published,
     no_such_version,
+    read_pointer,
     require_judged,
     switch_pointer,
     write_version_record,
@@ -93,7 +93,7 @@ def rollback(output: str | os.PathLike[str], version: str = "") -> RollbackResul
         output, version = split_version(output)
     output = output_of(output)
     records = read_versions(output)
-    pointer, tag = current_pointer(output, damaged_is_none=bool(version))
+    pointer, tag = read_pointer(output, damaged_is_none=bool(version))
     current = pointer.version if pointer else ""
     target = records.get(version) if version else _before(output, records, pointer)
     if target is None:

@@ -108,8 +108,9 @@ def versions(output: str | os.PathLike[str], *, pin: str = "", unpin: str = "") 
             storage.remove(path)
     problem, latest, fingerprint = "", "", ""
     try:
-        if pointer := read_pointer(output):
-            latest, fingerprint = pointer[0].version, pointer[0].fingerprint
+        pointer, _ = read_pointer(output)
+        if pointer:
+            latest, fingerprint = pointer.version, pointer.fingerprint
     except UsageError as error:
         problem = error.message
     if latest and latest not in records and latest not in version_names(output):  # not even since then

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from shardwright.core import storage
@@ -84,12 +85,12 @@ def begin(task: RebuildTask) -> PreviousState:
         return PreviousState(ended=True)
     task.hold.acquire(task.wait_seconds, lambda holder: stage(task, "waiting", holder))
     with storage.translated_errors("read and write the versions in", task.output):
-        current = read_pointer(task.output)
+        pointer, tag = read_pointer(task.output)
         records = list_versions(task.output)
         others = [record for record in records if record.version != task.version]
-        latest, tag = (current[0].version, current[1]) if current else ("", None)
+        latest = pointer.version if pointer else ""
         published = [item for item in others if item.state is VersionState.PUBLISHED and not item.is_unseen]
-        if current is None and published:
+        if pointer is None and published:
             task.hold.release()
             newest = published[-1].version
             raise UsageError(
@@ -113,14 +114,12 @@ def begin(task: RebuildTask) -> PreviousState:
             raise EngineError(f"Version {task.version} was made by another worker meanwhile; run again.")
         abandoned = [record.version for record in others if is_abandoned(record, latest)]
         # Each failed run leaves a version behind; only a run that ends properly removes them.
-        warnings: list[str] = []
+        warn = partial(stage, task, "warning")
         for version in abandoned[:-MAX_ABANDONED]:
-            with warned(warnings, f"Version {version} could not be removed"):
+            with warned(warn, f"Version {version} could not be removed"):
                 remove_version(task.output, version)
-        with warned(warnings, f"The files of killed runs in {printable(task.output)} could not be removed"):
+        with warned(warn, f"The files of killed runs in {printable(task.output)} could not be removed"):
             remove_leftovers(task.output, task.version)
-        for warning in warnings:
-            stage(task, "warning", warning)
         others = [record for record in others if record.version not in abandoned[:-MAX_ABANDONED]]
     dataset, missing = _latest(task.output, latest)
     state = read_input(task.output)
@@ -128,9 +127,9 @@ def begin(task: RebuildTask) -> PreviousState:
     if state is not None and state.version == latest:
         checked = state.checked
     for record in others:
-        if current and record.version == latest and record.is_unseen:
+        if pointer and record.version == latest and record.is_unseen:
             # Its run was interrupted before it could.
-            mark_published(task.output, record, current[0].published)
+            mark_published(task.output, record, pointer.published)
     # Refused and interrupted builds since the latest version. This run's own comes first: after the loss of a
     # worker, shards that exist are requested again.
     sound = [record for record in others if record.state is not VersionState.DAMAGED]
@@ -221,18 +220,18 @@ def touched_files(task: RebuildTask, previous: PreviousState) -> TouchedFiles:
 
 
 @contextlib.contextmanager
-def warned(warnings: list[str], what: str) -> Iterator[None]:
+def warned(warn: Callable[[str], object], what: str) -> Iterator[None]:
     """Turns a storage error in the block into a warning.
 
     Args:
-      warnings: List that gets the warning.
+      warn: Function that gets the warning.
       what: What failed, as the beginning of a sentence.
     """
     try:
         yield
     except (OSError, ShardwrightError) as error:
         reason = error.message if isinstance(error, ShardwrightError) else error.strerror or str(error)
-        warnings.append(f"{what}: {reason.rstrip('.')}; the next run tries again.")
+        warn(f"{what}: {reason.rstrip('.')}; the next run tries again.")
 
 
 def remove_leftovers(output: str, version_at_work: str) -> None:

@@ -6,7 +6,7 @@ Meanwhile it reads a part of the latest version's shards again.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -161,16 +161,19 @@ def read_state(output: str) -> ScrubState:
 
 
 def remember(
-    task: RebuildTask, previous: PreviousState, scrubbed: Iterable[ScrubbedShard], warnings: list[str]
+    task: RebuildTask,
+    previous: PreviousState,
+    scrubbed: Iterable[ScrubbedShard],
+    warn: Callable[[str], object],
 ) -> None:
-    """Writes `scrub.json` after a run. If it cannot, it adds a warning; then the rotation only repeats."""
+    """Writes `scrub.json` after a run. If it cannot, it warns; then the rotation only repeats."""
     read = list(scrubbed)
     if previous.dataset is None or not read:
         return
     sound = {shard.file for shard in read if not shard.damage}
     damaged = {shard.file for shard in read if shard.damage}
     path = storage.join(task.output, SCRUB_JSON)
-    with warned(warnings, f"{printable(path)} could not be written, so the same shards are read again"):
+    with warned(warn, f"{printable(path)} could not be written, so the same shards are read again"):
         if read_holder(task.output) == task.holder:  # else another rebuild counts its own runs
             state = state_after(previous.dataset.shards, read_state(task.output), sound, damaged)
             storage.write_bytes(path, state.dumps().encode())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from shardwright.core import storage
@@ -62,8 +63,8 @@ def publish(task: RebuildTask, previous: PreviousState, record: VersionRecord | 
     if record is None or record.state is not VersionState.PUBLISHED or read_outcome(task) is not None:
         return record
     with storage.translated_errors("publish a version in", task.output):
-        current = read_pointer(task.output)
-        if current is None or current[0].version != task.version:
+        current, _ = read_pointer(task.output)
+        if current is None or current.version != task.version:
             text = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
             pointer = Pointer(record.version, record.fingerprint, time.time(), previous.version)
             task.hold.keep()
@@ -97,10 +98,11 @@ def finish(
     if outcome_before is not None:  # the engine ran this step again
         return _raise_refusal(outcome_before)
     outcome = _outcome(task, previous, decision, record)
-    gone = _tidy_up(task, previous, record, outcome["warnings"])
+    warn = outcome["warnings"].append
+    gone = _tidy_up(task, previous, record, warn)
     with storage.translated_errors("tidy up", task.output):
-        remember(task, previous, decision.scrubbed, outcome["warnings"])
-        remember_input(task, previous, decision, record, outcome["warnings"])
+        remember(task, previous, decision.scrubbed, warn)
+        remember_input(task, previous, decision, record, warn)
         _write_metrics(task, record, outcome)
         write_outcome(task, outcome)
     task.hold.release()  # a hook may continue to work with the dataset
@@ -114,7 +116,10 @@ def finish(
 
 
 def _tidy_up(
-    task: RebuildTask, previous: PreviousState, record: VersionRecord | None, warnings: list[str]
+    task: RebuildTask,
+    previous: PreviousState,
+    record: VersionRecord | None,
+    warn: Callable[[str], object],
 ) -> list[str]:
     """Removes the versions that killed runs left or retention removes; draws the page of all versions.
 
@@ -125,20 +130,20 @@ def _tidy_up(
     """
     gone: list[str] = []
     to_go: list[str] = []
-    with warned(warnings, f"Old versions of {printable(task.output)} could not be listed"):
-        current, records = read_pointer(task.output), list_versions(task.output)
-        latest = current[0].version if current else ""
+    with warned(warn, f"Old versions of {printable(task.output)} could not be listed"):
+        (pointer, _), records = read_pointer(task.output), list_versions(task.output)
+        latest = pointer.version if pointer else ""
         left = [one for one in records if one.version in previous.abandoned and is_abandoned(one, latest)]
         stay = [one for one in records if one not in left]
         to_go = [*(one.version for one in left), *surplus(stay, latest, task.rules, time.time())]
     for version in [*to_go, *([task.version] if record is None else [])]:
-        with warned(warnings, f"Version {version} could not be removed"):
+        with warned(warn, f"Version {version} could not be removed"):
             if remove_version(task.output, version) and version in to_go:
                 gone.append(version)
     if record is not None or gone or previous.damaged:
         from shardwright.core.report.index_page import write_index  # imports the whole report
 
-        with warned(warnings, f"{INDEX_HTML} could not be updated"):
+        with warned(warn, f"{INDEX_HTML} could not be updated"):
             write_index(task.output)
     return gone
 
@@ -204,8 +209,9 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
         values["shardwright_dataset_size_bytes"] = record.total_bytes
         values["shardwright_dataset_classes"] = record.classes
     values["shardwright_dataset_versions"] = len(version_names(task.output))
-    if current := read_pointer(task.output):
-        latest = current[0].fingerprint, current[0].version
+    pointer, _ = read_pointer(task.output)
+    if pointer:
+        latest = pointer.fingerprint, pointer.version
         values["shardwright_dataset_latest_version_info"] = {latest: 1.0}
     outcome["warnings"].extend(write_metrics(task.output, values))
 
@@ -257,14 +263,12 @@ def refusal_message(place: str, record: VersionRecord) -> str:
 
 def _remove_leftovers(task: RebuildTask, record: VersionRecord | None) -> None:
     """Removes what an engine spooled when it ran the job's listing again after the end."""
-    warnings: list[str] = []
-    with warned(warnings, f"The remaining files in {printable(task.directory)} could not be removed"):
+    what = f"The remaining files in {printable(task.directory)} could not be removed"
+    with warned(partial(stage, task, "warning"), what):
         if record is None:
             remove_version(task.output, task.version)
         else:
             Spool(task.directory).remove()
-    for warning in warnings:
-        stage(task, "warning", warning)
 
 
 def _raise_refusal(outcome: dict[str, Any]) -> dict[str, Any]:
@@ -278,7 +282,7 @@ def remember_input(
     previous: PreviousState,
     decision: Decision,
     record: VersionRecord | None,
-    warnings: list[str],
+    warn: Callable[[str], object],
 ) -> None:
     """Stores the state of the input if it proves that the latest version is up to date.
 
@@ -289,14 +293,14 @@ def remember_input(
       previous: State at the beginning.
       decision: The decision, with the state of the input.
       record: Record of the new version. None if nothing changed.
-      warnings: List that gets the warning.
+      warn: Function that gets the warning.
     """
     if decision.input is None or previous.ended or (record is None and decision.build):
         return
     if record is not None and record.state is not VersionState.PUBLISHED:
         return  # the next run has to build and judge the same again
     version = record.version if record is not None else previous.version
-    with warned(warnings, f"{INPUT_JSON} could not be written"):
+    with warned(warn, f"{INPUT_JSON} could not be written"):
         dataset = previous.dataset if record is None else read_dataset(version_path(task.output, version))
         if dataset is None or may_become_readable(version_path(task.output, version), dataset):
             return

@@ -292,7 +292,7 @@ def write_metrics(output: str, values: Mapping[str, Value]) -> list[str]:
     """
     path = storage.join(output, METRICS_PROM)
     warnings: list[str] = []
-    with warned(warnings, f"The metrics of this run could not be written to {printable(path)}"):
+    with warned(warnings.append, f"The metrics of this run could not be written to {printable(path)}"):
         before = b""
         with contextlib.suppress(FileNotFoundError):
             before = storage.read_bytes(path)

@@ -79,12 +79,12 @@ def _same_request(task: RebuildTask) -> InputState | None:
     if not task.request or task.rules.verify_sources:
         return None
     try:
-        state, pointer = read_input(task.output), read_pointer(task.output)
+        state, (pointer, _) = read_input(task.output), read_pointer(task.output)
     except ShardwrightError:
         return None  # the whole rebuild finds this again and reports it
     if state is None or pointer is None:
         return None
-    return state if (state.request, state.version) == (task.request, pointer[0].version) else None
+    return state if (state.request, state.version) == (task.request, pointer.version) else None
 
 
 def _list(task: RebuildTask, request: ConversionRequest, touched: TouchedFiles) -> ListingDigest | None:

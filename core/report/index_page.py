@@ -263,8 +263,7 @@ def gather_index(output: str, now: float) -> IndexData:
     """
     problem, pointer = "", None
     try:
-        current = read_pointer(output)
-        pointer = current[0] if current else None
+        pointer, _ = read_pointer(output)
     except UsageError as error:
         problem = error.message
 

@@ -131,9 +131,9 @@ def _states(folder: Path) -> list[VersionState]:
 
 
 def _latest(folder: Path) -> str:
-    found = read_pointer(str(folder / "out"))
-    assert found is not None
-    return found[0].version
+    pointer, _ = read_pointer(str(folder / "out"))
+    assert pointer is not None
+    return pointer.version
 
 
 def _outcome(folder: Path) -> Path:

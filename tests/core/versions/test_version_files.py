@@ -121,7 +121,7 @@ def test_a_version_removed_during_the_search_is_reported(out: str, monkeypatch: 
 
 def test_the_pointer_can_be_created(tmp_path: Path) -> None:
     out = str(tmp_path / "new")
-    assert read_pointer(out) is None
+    assert read_pointer(out) == (None, None)
     assert switch_pointer(out, Pointer(V1, "f", 1.0), None)
     assert not switch_pointer(out, Pointer(V2, "f", 1.0), None)
     Path(out, "latest.json").write_text("{")
