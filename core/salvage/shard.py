@@ -206,7 +206,7 @@ def _read(file: IO[bytes], fault: str | None, schema: RecordSchema, decode: bool
             else:
                 yield item
 
-    checker = RecordChecker(schema, decode, picture=True)
+    checker = RecordChecker(schema, decode)
     reader = RecordChecker(schema, decode=False)
     records: Iterable[FoundRecord] = map(partial(_check, checker), sound())
     if decode:
@@ -234,7 +234,7 @@ def _combine(record: Record, checked: CheckedRecord) -> FoundRecord:
         outcome=Outcome.WRITTEN,
         sha256=checked.source or "",
         label=LABEL_SEPARATOR.join(checked.classes or ()) if not problem else "",
-        format=checked.picture.format if checked.picture else "",
+        format=checked.format,
         dtype=checked.dtype,
         file_name="" if checked.key is not None else checked.basename or "",
         fold=checked.fold,

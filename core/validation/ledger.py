@@ -35,8 +35,6 @@ from shardwright.schemas.units import counted
 _WRITTEN = Outcome.WRITTEN.value
 #: Errors that reading a damaged ledger raises.
 _DAMAGES = (OSError, EOFError, zlib.error, ValueError, RecursionError)
-#: Message for a record in the wrong place.
-DISORDERED = "the plan places it before an earlier record"
 #: Number of characters of a value that a message shows.
 _SHOWN = 80
 
@@ -88,15 +86,9 @@ class LedgerCheck:
       data: Contents of the ledger file.
       shard: The shard's entry in `dataset.json`.
       terms: Values of the dataset's plan. None to compare the ledger only with itself.
-
-    Attributes:
-      matched: Ledger entry of the last compared record. None if no entry agrees with it.
-      disordered: Whether the last compared record should not come after the one before it.
     """
 
     def __init__(self, data: bytes, shard: Shard, terms: ShardTerms | None = None) -> None:
-        self.matched: Entry | None = None
-        self.disordered = False
         self._data = data
         self._lines: Iterator[dict[str, Any]] = chain.from_iterable(map(parsed_lines, line_blocks(data)))
         self._entry: Entry | None = None
@@ -116,30 +108,31 @@ class LedgerCheck:
         self._header = header or {}
         self._advance()
 
-    def compare(self, record: Record, result: CheckedRecord) -> str:
-        """Returns how a valid record differs from its entry; empty if it does not."""
+    def compare(self, record: Record, result: CheckedRecord) -> tuple[list[Problem], Entry | None]:
+        """Returns how a valid record differs from the ledger, and its entry if that agrees with it."""
         offset = record.offset
-        self.matched, self.disordered = None, False
         while self._entry is not None and (self._entry.offset or 0) < offset:  # lost, reported elsewhere
             self._advance()
         entry = self._entry
-        if entry is None:
-            return "" if self._fault else "the shard's ledger has no such record"
-        if entry.offset != offset:
-            return "the shard's ledger has no record at this byte"
+        if entry is None or entry.offset != offset:
+            what = "such record" if entry is None else "record at this byte"
+            missing = FindingCode.LEDGER_MISMATCH, f"the shard's ledger has no {what}"
+            return [] if self._fault else [missing], None
         self._advance()
-        if entry.digest:  # otherwise a salvage kept it, perhaps without knowing which record it is
-            self._follow(entry.source)
-        length = len(record.data) + FRAME_BYTES
+        problems: list[Problem] = []
+        # Without a digest, a salvage kept it, perhaps without knowing which record it is.
+        if entry.digest and self._is_early(entry.source):
+            problems.append((FindingCode.RECORD_ORDER, "the plan places it before an earlier record"))
+        if difference := self._difference(entry, len(record.data) + FRAME_BYTES, result):
+            return [(FindingCode.LEDGER_MISMATCH, difference), *problems], None
+        return problems, entry
+
+    def _difference(self, entry: Entry, length: int, result: CheckedRecord) -> str:
+        """Returns how a record, whose frame has this length, differs from its entry; empty if not."""
         if entry.length != length:
             return f"it has {length} bytes with its frame, the shard's ledger says {entry.length}"
-        # The problems of a record are more specific.
-        difference = "" if result.problems else self._difference(entry, result)
-        self.matched = None if difference else entry
-        return difference
-
-    def _difference(self, entry: Entry, result: CheckedRecord) -> str:
-        """Returns how the values of a valid record differ from its entry; empty if they do not."""
+        if result.problems:  # these are more specific
+            return ""
         name = entry.name_in_record
         if result.key is not None and result.key != name:
             return f"its key is {result.key!r}, the shard's ledger says {name!r}"
@@ -172,14 +165,15 @@ class LedgerCheck:
             return f"its class is {', '.join(result.classes)!r}, the shard's ledger says {label!r}"
         return ""
 
-    def _follow(self, key: str) -> None:
-        """Records the sort key of a record, and whether it comes after the previous one."""
+    def _is_early(self, key: str) -> bool:
+        """Returns whether a record should come before an earlier one; remembers its sort key."""
         if self._terms is None:
-            return
+            return False
         order = shard_order(self._terms.seed, key)
-        self.disordered = self._last is not None and order < self._last
+        is_early = self._last is not None and order < self._last
         self._first = min(self._first or order, order)
         self._last = max(self._last or order, order)
+        return is_early
 
     @cached_property
     def summary(self) -> LedgerSummary | None:

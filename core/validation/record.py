@@ -15,7 +15,7 @@ from shardwright.core.images.quality_metrics import measure_quality, measure_sto
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.encodings import plain_spec
 from shardwright.core.records.record_schema import Problem, RecordSchema
-from shardwright.core.validation.image import DeclaredImage, Seen, check_image
+from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.core.validation.objects import (
     box_sizes,
     check_class,
@@ -54,7 +54,7 @@ class CheckedRecord(NamedTuple):
       problems: Problems that were found.
       key: Key of the image. None if the record does not say.
       source: sha256 of the source image, or else of the stored image.
-      picture: Description of the image, without its place. None if it was not decoded or not requested.
+      picture: Description of the image, without its place. None if it was not decoded or not measured.
       source_in_record: Whether `source` comes from the record itself.
       classes: Names of the image's or its objects' classes. None if the record does not say.
       basename: Last part of the key, if the record stores that.
@@ -66,6 +66,7 @@ class CheckedRecord(NamedTuple):
       private: Kinds of private data in the metadata of the stored image (`PRIVATE_KINDS`).
       fold: Fold of the image. None if the record does not say.
       dtype: Type of the image's samples. Empty if the record does not say.
+      format: Format of the stored image. Empty if it was not decoded.
     """
 
     problems: tuple[Problem, ...]
@@ -82,6 +83,7 @@ class CheckedRecord(NamedTuple):
     private: tuple[str, ...] = ()
     fold: int | None = None
     dtype: str = ""
+    format: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,14 +94,12 @@ class RecordChecker:
       schema: Record schema of the dataset.
       decode: Whether to decode images and compare them with their records.
       look: Whether to compute quality metrics of the decoded images, too.
-      picture: Whether to describe the images even without quality metrics.
       hash_images: Whether to compute the sha256 of the stored images that are decoded.
     """
 
     schema: RecordSchema
     decode: bool
     look: bool = False
-    picture: bool = False
     hash_images: bool = False
 
     @cached_property
@@ -187,51 +187,42 @@ class RecordChecker:
             only_text(values, role)
             for role in (FeatureRole.KEY, FeatureRole.FILE_BASENAME, FeatureRole.SOURCE_SHA256)
         )
-        sha256 = sha256 or None  # other writers may leave it empty
         if schema.own and None not in (key, basename) and (key or "").rpartition("/")[2] != basename:
             message = f"its file name is {basename!r}, but its key ends differently"
             problems.append((FindingCode.WRONG_VALUE, message))
         encoded = only_bytes(values, FeatureRole.ENCODED)
         classes = _class_names(values, schema)
-        picture, stored_sha256, bare = None, "", None
-        private: tuple[str, ...] = ()
+        boxes, folds = values.get(FeatureRole.BOX_XMIN), integers(values, FeatureRole.FOLD)
+        checked = CheckedRecord(
+            tuple(problems),
+            key,
+            sha256 or None,  # other writers may leave it empty
+            source_in_record=bool(sha256),
+            classes=_object_classes(values, schema) if self._of_objects else classes,
+            basename=basename,
+            features=stored,
+            objects=None if boxes is None else len(boxes),
+            fold=folds[0] if folds else None,
+            dtype=self._dtype(values) or "",
+        )
+        if encoded is not None and self.decode:
+            checked = self._with_image(checked, encoded, values, tensors, classes or ())
+        if encoded is not None and not sha256:
+            source = checked.stored_sha256 or hashlib.sha256(encoded).hexdigest()
+            checked = checked._replace(source=source)
         if self.decode:
-            with ExitStack() as held:
-                if encoded is not None:
-                    seen = self._see(encoded, values, tensors, held)
-                    problems += seen.problems
-                    if seen.image is not None:
-                        kind = "" if seen.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
-                        bare = strip_metadata(encoded, kind) == encoded
-                        if not bare or kind == "tiff":
-                            private = private_metadata(encoded, kind)
-                    if self.hash_images:
-                        stored_sha256 = hashlib.sha256(encoded).hexdigest()
-                    if self.picture or self.look:
-                        picture = self._picture(values, classes, seen, encoded, sha256)
-                    del seen  # free the memory for others
-                problems += check_masks(values, schema)
-        source = sha256
-        if source is None and encoded is not None:
-            source = stored_sha256 or hashlib.sha256(encoded).hexdigest()
-        boxes = values.get(FeatureRole.BOX_XMIN)
-        if self._of_objects:
-            classes = _object_classes(values, schema)
-        folds = integers(values, FeatureRole.FOLD)
-        return CheckedRecord(
-            tuple(problems), key, source, picture, sha256 is not None, classes, basename, stored,
-            stored_sha256, bare, None if boxes is None else len(boxes), private,
-            folds[0] if folds else None, self._dtype(values) or "",
-        )  # fmt: skip
+            checked = checked._replace(problems=(*checked.problems, *check_masks(values, schema)))
+        return checked
 
-    def _see(
+    def _with_image(
         self,
+        checked: CheckedRecord,
         encoded: bytes,
         values: ValuesByRole,
         tensors: Sequence[Sequence[int]],
-        held: ExitStack,
-    ) -> Seen:
-        """Decodes an image and compares it with what its record declares; `held` holds its memory."""
+        labels: tuple[str, ...],
+    ) -> CheckedRecord:
+        """Decodes the image, compares it with what its record declares, and adds the results."""
         declared = DeclaredImage(
             _declared_shapes(values, tensors, self.schema),
             only_text(values, FeatureRole.FORMAT),
@@ -239,42 +230,41 @@ class RecordChecker:
             self.schema.pixels is not None,
             self._dtype(values),
         )
-        return check_image(
-            encoded,
-            declared,
-            self.look,
-            lambda size: held.enter_context(reserve_working_bytes(size)),
-            self.schema.damaged_too,
-            self.schema.bounds,
-        )
-
-    def _picture(
-        self,
-        values: ValuesByRole,
-        labels: tuple[str, ...] | None,
-        seen: Seen,
-        encoded: bytes,
-        sha256: str | None,
-    ) -> Picture | None:
-        """Returns the description of an image, without its place; None if it could not be decoded."""
-        if seen.image is None:
-            return None
-        quality = None
-        if self.look and seen.samples is not None:
-            quality = measure_stored_samples(seen.image, seen.samples)
-        elif self.look:
-            quality = measure_quality(seen.image)
-        return Picture(
-            "", 0, 0, None, "",
-            labels=labels or (),
-            bytes=len(encoded),
-            format=seen.format,
-            width=seen.size[0],
-            height=seen.size[1],
-            boxes=box_sizes(values),
-            source=sha256,
-            quality=quality,
-        )  # fmt: skip
+        with ExitStack() as held:
+            seen = check_image(
+                encoded,
+                declared,
+                self.look,
+                lambda size: held.enter_context(reserve_working_bytes(size)),
+                self.schema.damaged_too,
+                self.schema.bounds,
+            )
+            checked = checked._replace(
+                problems=(*checked.problems, *seen.problems),
+                stored_sha256=hashlib.sha256(encoded).hexdigest() if self.hash_images else "",
+            )
+            if seen.image is None:
+                return checked
+            kind = "" if seen.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
+            bare = strip_metadata(encoded, kind) == encoded
+            private = private_metadata(encoded, kind) if not bare or kind == "tiff" else ()
+            checked = checked._replace(format=seen.format, bare=bare, private=private)
+            if not self.look:
+                return checked
+            samples = seen.samples
+            picture = Picture(
+                "", 0, 0, None, "",
+                labels=labels,
+                bytes=len(encoded),
+                format=seen.format,
+                width=seen.size[0],
+                height=seen.size[1],
+                boxes=box_sizes(values),
+                quality=measure_quality(seen.image)
+                if samples is None
+                else measure_stored_samples(seen.image, samples),
+            )  # fmt: skip
+            return checked._replace(picture=picture)
 
 
 def after_crash(checked: CheckedRecord, how: str) -> CheckedRecord:

@@ -19,7 +19,7 @@ from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, 
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.directory import other_digest
 from shardwright.core.validation.duplicates import ComparedRecord, labels_of
-from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
+from shardwright.core.validation.ledger import LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.objects import dropped_objects
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.codes import DAMAGES, CheckDepth, FindingCode
@@ -212,8 +212,11 @@ def _check_opened(
             else:
                 find(FindingCode.SHARD_CHECKSUM, other_digest(sha256, task.expected.sha256))
             file.seek(0)
-        if depth >= CheckDepth.FAST:
-            records.open_ledger(opened.ledger_data)
+            if opened.ledger_data is not None:
+                records.ledger = LedgerCheck(opened.ledger_data, task.expected, task.terms)
+            elif depth >= CheckDepth.FAST and task.ledger_path:
+                message = f"its ledger {os.path.basename(task.ledger_path)} is missing"
+                find(FindingCode.LEDGER_MISMATCH, message)
         _check_records(file, records, depth, sound)
     ledger = records.ledger
     if ledger is not None:
@@ -262,15 +265,6 @@ class _Records:
         number, offset = (None, None) if at is None else (at.number, at.offset)
         self.check.findings.append(Finding(code, message, self.task.file, number, offset, key))
 
-    def open_ledger(self, data: bytes | None) -> None:
-        """Opens the shard's ledger, if it should have one; None if it is missing."""
-        path, expected = self.task.ledger_path, self.task.expected
-        if path and expected is not None:
-            if data is not None:
-                self.ledger = LedgerCheck(data, expected, self.task.terms)
-            else:
-                self.find(FindingCode.LEDGER_MISMATCH, f"its ledger {os.path.basename(path)} is missing")
-
     def check_index(self, stored: bytes) -> None:
         """Compares the shard's index with the index of its records."""
         true = bytes(self.index)
@@ -294,26 +288,21 @@ class _Records:
 
     def add(self, record: Record, result: CheckedRecord, digest: Digest) -> None:
         """Adds a record."""
-        check, ledger, find, split = self.check, self.ledger, self.find, self.task.split
+        check, split, problems, matched = self.check, self.task.split, list(result.problems), None
         self.count(record)
-        for code, message in result.problems:
-            find(code, message, record, result.key)
         if result.private:
             message = f"the metadata of its image has {in_words(result.private)}"
-            find(FindingCode.PRIVATE_METADATA, message, record, result.key)
-        matched = None
-        if ledger is not None:
-            difference = ledger.compare(record, result)
-            if difference:
-                find(FindingCode.LEDGER_MISMATCH, difference, record, result.key)
-            if ledger.disordered:
-                find(FindingCode.RECORD_ORDER, DISORDERED, record, result.key)
-            matched = ledger.matched
+            problems.append((FindingCode.PRIVATE_METADATA, message))
+        if self.ledger is not None:
+            differences, matched = self.ledger.compare(record, result)
+            problems += differences
+        for code, message in problems:
+            self.find(code, message, record, result.key)
         source, labels = result.source, result.classes or ()
         picture_source = source if result.source_in_record else None
         if matched is not None:
             if message := dropped_objects(matched):
-                find(FindingCode.OBJECTS_DROPPED, message, record, matched.key)
+                self.find(FindingCode.OBJECTS_DROPPED, message, record, matched.key)
             # Other images may have the same file name, so use the ledger's key.
             if result.key and matched.file_name == result.key:
                 result = result._replace(key=matched.key)
