@@ -129,32 +129,31 @@ class Accepted:
     counts: Mapping[str, int] = field(default_factory=dict)
     findings: Mapping[str, frozenset[Hashable]] = field(default_factory=dict)
 
-    def weigh_findings(self, violation: Violation, group: FindingsOfCode) -> Violation:
-        """Returns a violation about findings, as a warning if all of them were accepted.
+    def new_findings(self, group: FindingsOfCode) -> tuple[int, str]:
+        """Returns the number of findings that were not accepted, and the first of them, if it is known.
 
         Findings are compared one by one if both versions store all of them, else by their number.
         """
-        if not self._covers(violation):
-            return violation
         before, accepted = self.counts.get(group.code, 0), self.findings.get(group.code, frozenset())
         if (len(group.findings), len(accepted)) != (group.count, before):
-            return self._weigh(violation, max(0, group.count - before))
+            return max(0, group.count - before), ""
         new = [finding for finding in group.findings if _identity(finding) not in accepted]
-        first = new[0] if new else None
-        return self._weigh(
-            violation, len(new), f"{first.key or first.shard}: {first.sentence}" if first else ""
-        )
+        return len(new), f"{new[0].key or new[0].shard}: {new[0].sentence}" if new else ""
 
-    def weigh_images(self, violation: Violation, dataset: Dataset) -> Violation:
-        """Returns a violation about the number of bad images, as a warning if there are no more of them."""
-        if not self._covers(violation):
+    def new_images(self, dataset: Dataset) -> int:
+        """Returns the number of bad images that were not accepted."""
+        return max(0, int(dataset.ledger["quarantined"]) - self.bad_images)
+
+    def weigh(self, violation: Violation, new: int, first: str = "") -> Violation:
+        """Returns a violation, as a warning if it was accepted and there are no more faults since.
+
+        Args:
+          violation: The violation.
+          new: Number of faults that were not accepted.
+          first: The first of them. Empty if it is not known.
+        """
+        if violation.severity is not Severity.ERROR or not is_accepted(violation, self.names):
             return violation
-        return self._weigh(violation, max(0, dataset.ledger["quarantined"] - self.bad_images))
-
-    def _covers(self, violation: Violation) -> bool:
-        return violation.severity is Severity.ERROR and is_accepted(violation, self.names)
-
-    def _weigh(self, violation: Violation, new: int, first: str = "") -> Violation:
         if not new:
             message = f"{violation.message}; all were accepted with version {self.version}"
             return violation._replace(severity=Severity.WARNING, message=message)
@@ -248,14 +247,14 @@ def gate_version(
         for group in report.groups():
             if group.severity is not Severity.NOTE:
                 item = Violation("findings", group.code.value, group.severity, group.line)
-                judged.append((item, accepted.weigh_findings(item, group)))
+                judged.append((item, accepted.weigh(item, *accepted.new_findings(group))))
         limit, bad = task.settings.max_bad_fraction, dataset.ledger["quarantined"]
         if dataset.bad_fraction > limit:
             value, most = percent_beside_limit(dataset.bad_fraction, limit)
             tried = bad + dataset.ledger["written"]
             text = f"{value} of the images are bad ({bad:,} of {tried:,}; limit {most})"
             item = Violation("bad_images", "max_bad_fraction", Severity.ERROR, text)
-            judged.append((item, accepted.weigh_images(item, dataset)))
+            judged.append((item, accepted.weigh(item, accepted.new_images(dataset))))
         # What readers have now was accepted after the rollback, so it is not refused once more.
         held = previous.dataset.fingerprint if previous.dataset is not None else ""
         same = (about for what, about in previous.rolled_back if what == dataset.fingerprint != held)

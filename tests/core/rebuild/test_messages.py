@@ -35,8 +35,9 @@ CODE = FindingCode.SPLIT_LEAKAGE
 REFUSED = Violation("findings", CODE.value, Severity.ERROR, "some leak")
 
 
-def _found(count: int, *findings: Finding) -> FindingsOfCode:
-    return FindingsOfCode(CODE, Severity.ERROR, count, findings)
+def _weigh(accepted: Accepted, count: int, *findings: Finding) -> Violation:
+    group = FindingsOfCode(CODE, Severity.ERROR, count, findings)
+    return accepted.weigh(REFUSED, *accepted.new_findings(group))
 
 
 def _pair(key: str, other: str) -> Finding:
@@ -50,7 +51,7 @@ def _pair(key: str, other: str) -> Finding:
 def test_findings_that_are_not_all_stored_are_compared_by_number(count: int, severity: Severity) -> None:
     known = frozenset((frozenset(("a", "b")),))
     accepted = Accepted("v1", ("findings",), counts={CODE.value: 1200}, findings={CODE.value: known})
-    found = accepted.weigh_findings(REFUSED, _found(count, _pair("x", "y")))
+    found = _weigh(accepted, count, _pair("x", "y"))
     assert found.severity is severity
     assert ("3 are new" in found.message) is (severity is Severity.ERROR)
 
@@ -58,8 +59,8 @@ def test_findings_that_are_not_all_stored_are_compared_by_number(count: int, sev
 def test_a_pair_is_the_same_in_either_order() -> None:
     known = frozenset((frozenset(("a", "b")),))
     accepted = Accepted("v1", (CODE.value,), counts={CODE.value: 1}, findings={CODE.value: known})
-    assert accepted.weigh_findings(REFUSED, _found(1, _pair("b", "a"))).severity is Severity.WARNING
-    new = accepted.weigh_findings(REFUSED, _found(2, _pair("b", "a"), _pair("c", "a")))
+    assert _weigh(accepted, 1, _pair("b", "a")).severity is Severity.WARNING
+    new = _weigh(accepted, 2, _pair("b", "a"), _pair("c", "a"))
     message = "some leak; 1 is new since version v1, the first: c: same source bytes"
     assert (new.severity, new.message) == (Severity.ERROR, message)
 
@@ -69,12 +70,13 @@ def test_more_bad_images_than_were_accepted_refuse(sound_dataset: Path) -> None:
     dataset = replace(dataset, ledger={**dataset.ledger, "quarantined": 4})
     accepted = Accepted("v1", ("bad_images",), bad_images=3)
     bad = Violation("bad_images", "max_bad_fraction", Severity.ERROR, "too many")
-    assert accepted.weigh_images(bad, dataset) == bad._replace(message="too many; 1 is new since version v1")
+    weighed = accepted.weigh(bad, accepted.new_images(dataset))
+    assert weighed == bad._replace(message="too many; 1 is new since version v1")
 
 
 def test_findings_of_a_code_that_nobody_accepted_refuse() -> None:
     accepted = Accepted("v1", ("drift",), counts={CODE.value: 1})
-    assert accepted.weigh_findings(REFUSED, _found(1, _pair("a", "b"))) is REFUSED
+    assert _weigh(accepted, 1, _pair("a", "b")) is REFUSED
 
 
 TASK = RebuildTask(
