@@ -218,41 +218,31 @@ def gather(
       EngineError: If it cannot be read.
     """
     dataset = read_dataset(directory)
+    left_out: list[str] = []
     try:
-        data = _gather(directory, dataset, validation, statistics)
+        data = _gather(directory, dataset, validation, statistics, left_out)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         path = printable(storage.join(directory, DATASET_JSON))
         raise UsageError(f"{path} is damaged ({error!r}); restore it or convert again.") from error
-    return _as_version(replace(data, drift=drift), dataset, directory, record, page)
-
-
-def _as_version(
-    data: ReportData, dataset: Dataset, directory: str, record: VersionRecord | None, page: str | None
-) -> ReportData:
-    """Adds the facts about a version; does not change other datasets."""
     place, version = place_of(directory)
-    if not version:
-        return data
-    output, left_out = split_version(place)[0], list(data.left_out)
-    if record is None:
+    if version and record is None:
         try:
-            record = read_version_record(output, version)
+            record = read_version_record(split_version(place)[0], version)
         except ShardwrightError:
             record = VersionRecord(version, VersionState.DAMAGED, 0.0)
             left_out.append(f"{VERSION_JSON} cannot be read, so the state of version {version} is unknown.")
-    drift = data.drift
-    if drift is None:
+    if version and drift is None:
         drift = _read_json(directory, DIFF_JSON, _read_drift, left_out)
         if drift is not None and drift["fingerprints"]["new"] != dataset.fingerprint:
             left_out.append(f"{DIFF_JSON} is about another build.")
             drift = None
-    beside = page is None or page == storage.join(directory, REPORT_HTML)
+    beside = page in (None, storage.join(directory, REPORT_HTML))
     return replace(
         data,
         place=printable(place),
         drift=drift,
         of_version=record,
-        list_page=f"../../{INDEX_HTML}" if beside else "",
+        list_page=f"../../{INDEX_HTML}" if version and beside else "",
         left_out=tuple(left_out),
     )
 
@@ -277,13 +267,22 @@ def place_of(directory: str) -> tuple[str, str]:
 
 
 def _gather(
-    directory: str, dataset: Dataset, validation: ValidationReport | None, statistics: Document | None
+    directory: str,
+    dataset: Dataset,
+    validation: ValidationReport | None,
+    statistics: Document | None,
+    left_out: list[str],
 ) -> ReportData:
-    left_out: list[str] = []
     if validation is None:
         validation = _read_json(directory, FINDINGS_JSON, ValidationReport.from_json, left_out)
+
+    def read_statistics(document: Document) -> Document:
+        if document.get("fingerprint") == dataset.fingerprint:
+            measure(document, ())  # reports damage
+        return document
+
     if statistics is None:
-        statistics = _read_json(directory, STATISTICS_JSON, dict, left_out)
+        statistics = _read_json(directory, STATISTICS_JSON, read_statistics, left_out)
         if statistics is not None and statistics.get("fingerprint") != dataset.fingerprint:
             left_out.append(f"{STATISTICS_JSON} is about another build; validate with --quality again.")
             statistics = None
@@ -303,34 +302,19 @@ def _gather(
     quarantine = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
     return ReportData(
         name=dataset.name,
-        place=printable(directory),
         drawn=time_text(time.time()),
         dataset=dataset,
         records=dataset.all_records,
         bytes=total,
         shards=len(paths),
         checked=_with_images(checked, seen),
-        measures=_measures(
-            lambda found: measure(found, sizes, run.sources, objects, total), statistics, left_out
-        ),
+        measures=measure(statistics, sizes, run.sources, objects, total),
         sheets=with_some_samples(sheets, lambda some: [sample for sample in some if sample.at in seen]),
         pictures=seen,
         run=run,
         annotated=has_drawn_annotations(dataset.features),
         quarantine=draw_quarantine(quarantine, directory),
-        left_out=tuple(left_out),
     )
-
-
-def _measures(
-    measured: Callable[[Document | None], Measures], statistics: Document | None, left_out: list[str]
-) -> Measures:
-    """Returns the measurements; damaged statistics are left out."""
-    try:
-        return measured(statistics)
-    except _DAMAGES:
-        left_out.append(f"{STATISTICS_JSON} is damaged or has another version; validate again to replace it.")
-        return measured(None)
 
 
 def gather_files(
@@ -372,7 +356,7 @@ def gather_files(
         bytes=total,
         shards=len(files),
         checked=_with_images(checked, seen),
-        measures=_measures(lambda found: measure(found, sizes), statistics, left_out),
+        measures=measure(statistics, sizes),
         sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
         pictures=seen,
         annotated=has_drawn_annotations(schema.features),

@@ -178,22 +178,21 @@ def short(value: float) -> str:
 
 def histogram(
     title: str, label: str, edges: Sequence[float], counts: Sequence[int], *,
-    is_bytes: bool = False, whole: bool = False, what: str = "images",
+    whole: bool = False, what: str = "images",
 ) -> Chart:  # fmt: skip
     """Returns the distribution of a number as a chart.
 
     Args:
       title: Title of the chart.
-      label: Name of the number.
+      label: Name of the number. `bytes` are shown as sizes.
       edges: Edges of the bins, one more than there are bins.
       counts: Number of images in each bin.
-      is_bytes: Whether the number is a number of bytes.
       whole: Whether the numbers are whole, and each bin ends before its second edge.
       what: What is counted, in the plural.
     """
 
     def text(value: float) -> str:
-        return format_size(value) if is_bytes else short(value)
+        return format_size(value) if label == "bytes" else short(value)
 
     def text_of_bin(low: float, high: float) -> str:
         if whole and high - low <= 1:
@@ -352,8 +351,7 @@ def _charts(measured: Document, *specs: tuple[str, str, str], what: str = "image
     for name, title, label in specs:
         bins = measured.get(name, {}).get("histogram")
         if bins and sum(map(bool, bins["counts"])) > 1:
-            is_bytes = name == "bytes"
-            yield histogram(title, label, bins["edges"], bins["counts"], is_bytes=is_bytes, what=what)
+            yield histogram(title, label, bins["edges"], bins["counts"], what=what)
 
 
 def _size_charts(measured: Document, sampled: Sequence[PictureSize]) -> Iterator[Chart]:
@@ -365,8 +363,7 @@ def _size_charts(measured: Document, sampled: Sequence[PictureSize]) -> Iterator
         values = [getattr(size, name) for size in sampled]
         if len(set(values)) > 1:
             counts, edges = np.histogram(values, _SAMPLED_BINS)
-            yield histogram(title, label, edges.tolist(), counts.tolist(), is_bytes=name == "bytes",
-                            what="sampled images")  # fmt: skip
+            yield histogram(title, label, edges.tolist(), counts.tolist(), what="sampled images")
 
 
 def _compare_sizes(

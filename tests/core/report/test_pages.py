@@ -259,7 +259,7 @@ def test_bars_are_as_long_as_their_counts() -> None:
     assert chart.bars == (("0 to 10", 10, 25), ("10 to 20", 0, 0), ("20 to 40", 40, 100))
     drawn = environment().get_template("macros.html").module.chart(chart)
     assert re.findall("width:([0-9.]+)%", drawn) == ["25.0", "100.0"]
-    sizes = histogram("Bytes", "bytes", [0, 1e6, 2e6], [1, 2], is_bytes=True)
+    sizes = histogram("Bytes", "bytes", [0, 1e6, 2e6], [1, 2])
     assert [bar.text for bar in sizes.bars] == ["0 B to 1.0 MB", "1.0 MB to 2.0 MB"]
 
 
