@@ -1,6 +1,7 @@
 """WebP: still pictures are decoded without the canvases that Pillow's decoder for animations keeps.
 
-That decoder reads the header, and refuses a file that is shorter than it says.
+That decoder reads the header. It refuses a file that is shorter than it says, but not in words that differ
+from those about other damage.
 
 Source: RFC 9649.
 """
@@ -12,6 +13,7 @@ from itertools import islice
 
 from PIL import Image
 
+from shardwright.core.images.faults import truncated
 from shardwright.core.images.formats.containers import check_chunks, chunks
 from shardwright.core.images.formats.jpeg import wrap_rgb
 from shardwright.core.images.formats.opened_image import MetadataBlock, OpenedImage
@@ -33,6 +35,9 @@ class WebpImage(OpenedImage):
     _plugin = "WEBP"
 
     def _read_header(self, max_pixels: int) -> Image.Image:
+        end = _end_of(self.data)
+        if end > len(self.data):
+            raise truncated(f"webp: it ends after {len(self.data)} of {end} bytes")
         check_chunks(self.data, "webp", self.bounds)
         if b"VP8L" in self.data:
             self._bytes_per_pixel = 8  # the lossless decoder keeps its own picture
@@ -65,9 +70,9 @@ class WebpImage(OpenedImage):
     @staticmethod
     def without_metadata(data: bytes) -> bytes:
         """Drops chunks, and their flags in VP8X (2.7)."""
-        out, stated = [], 8 + int.from_bytes(data[4:8], "little")
+        out, end = [], _end_of(data)
         for chunk in chunks(data, "webp"):
-            if chunk.content.start > stated:
+            if chunk.content.start > end:
                 break
             content = data[chunk.begin : chunk.end]
             if chunk.type == b"VP8X":
@@ -84,3 +89,8 @@ class WebpImage(OpenedImage):
         for chunk in islice(chunks(data, "webp"), _MAX_CHUNKS):
             if chunk.type in _METADATA:
                 yield MetadataBlock(_METADATA[chunk.type], data[chunk.content].removeprefix(b"Exif\0\0"))
+
+
+def _end_of(data: bytes) -> int:
+    """Returns the position after a file, as its header says (2.4)."""
+    return 8 + int.from_bytes(data[4:8], "little")
