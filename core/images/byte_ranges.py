@@ -47,6 +47,8 @@ _BZIP2_BLOCK = 1 << 20
 _KEPT_TYPES = frozenset(np.dtype(name) for name in ("u2", "i2", "f2", "f4", "f8"))
 #: Bytes of a TIFF before its directory, and the largest number of tags of `tiff_of`.
 _TIFF_HEAD, _TIFF_TAGS = 8, 11
+#: Letter of `struct` -> type of a tag.
+_TIFF_TYPES = {"H": 3, "I": 4}
 #: Limit for the memory of LZMA's dictionary.
 _MAX_DICTIONARY = 256 << 20
 #: Translates base64's alphabet for URLs to the standard one.
@@ -275,35 +277,33 @@ def tiff_of(pixels: np.ndarray) -> bytes:
     height, width, channels = pixels.shape
     content = pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes()
     colors = 3 if channels in (3, 4) else 1
-    kind = {"u": 1, "i": 2, "f": 3}[pixels.dtype.kind]
-    shorts = {
-        Base.BitsPerSample: [8 * pixels.dtype.itemsize] * channels,
-        Base.Compression: [1],
-        Base.PhotometricInterpretation: [2 if colors == 3 else 1],
-        Base.SamplesPerPixel: [channels],
-        Base.ExtraSamples: [2 if channels == 4 else 0] * (channels - colors),
-        Base.SampleFormat: [kind] * channels,
-    }
+    bits = [8 * pixels.dtype.itemsize] * channels
+    extra = [2 if channels == 4 else 0] * (channels - colors)
+    kinds = [{"u": 1, "i": 2, "f": 3}[pixels.dtype.kind]] * channels
     # Values of several numbers are behind the directory.
     behind = _TIFF_HEAD + 2 + 12 * _TIFF_TAGS + 4
-    begin = behind + sum(2 * len(numbers) for numbers in shorts.values() if len(numbers) > 2)
-    longs = {
-        Base.ImageWidth: width,
-        Base.ImageLength: height,
-        Base.StripOffsets: begin,
-        Base.RowsPerStrip: height,
-        Base.StripByteCounts: len(content),
+    begin = behind + sum(2 * len(numbers) for numbers in (bits, extra, kinds) if len(numbers) > 2)
+    tags = {
+        Base.ImageWidth: ("I", [width]),
+        Base.ImageLength: ("I", [height]),
+        Base.BitsPerSample: ("H", bits),
+        Base.Compression: ("H", [1]),
+        Base.PhotometricInterpretation: ("H", [2 if colors == 3 else 1]),
+        Base.StripOffsets: ("I", [begin]),
+        Base.SamplesPerPixel: ("H", [channels]),
+        Base.RowsPerStrip: ("I", [height]),
+        Base.StripByteCounts: ("I", [len(content)]),
+        Base.ExtraSamples: ("H", extra),
+        Base.SampleFormat: ("H", kinds),
     }
-    entries = {tag: struct.pack("<HHII", tag, 4, 1, value) for tag, value in longs.items()}
-    values = b""
-    for tag, numbers in shorts.items():
-        packed = struct.pack(f"<{len(numbers)}H", *numbers)
+    entries, values = [], b""
+    for tag, (letter, numbers) in tags.items():
+        packed = struct.pack(f"<{len(numbers)}{letter}", *numbers)
         if len(packed) > 4:
             packed, values = struct.pack("<I", behind + len(values)), values + packed
         if numbers:
-            entries[tag] = struct.pack("<HHI4s", tag, 3, len(numbers), packed)
-    directory = b"".join(entries[tag] for tag in sorted(entries))
-    head = b"II*\0" + struct.pack("<IH", _TIFF_HEAD, len(entries)) + directory + bytes(4)
+            entries.append(struct.pack("<HHI4s", tag, _TIFF_TYPES[letter], len(numbers), packed))
+    head = b"II*\0" + struct.pack("<IH", _TIFF_HEAD, len(entries)) + b"".join(entries) + bytes(4)
     return head.ljust(behind, b"\0") + values + content
 
 
