@@ -255,9 +255,13 @@ _TYPES: Mapping[str, tuple[int, str]] = {
     "float64": (2, "d"),
     "int32": (3, "i"),
     "uint8": (4, "B"),
+    "int16": (5, "h"),
+    "int8": (6, "b"),
     "object": (7, ""),
     "int64": (9, "q"),
     "bool": (10, "?"),
+    "uint16": (17, "H"),
+    "float16": (19, "e"),
     "uint32": (22, "I"),
     "uint64": (23, "Q"),
 }
@@ -307,12 +311,15 @@ def serialize_tensor(values: Sequence[Any] | bytes, dtype: str, shape: Sequence[
 
 
 def parse_tensor(data: bytes) -> Tensor:
-    """Reads the result of `serialize_tensor`.
+    """Reads the result of `serialize_tensor`, or of TensorFlow's function of that name.
 
     Raises:
       ValueError: If it is not such a tensor.
     """
-    number, sides, content, texts = tensor_parts(data)
+    with PARSING:
+        tensor = parse_message("TensorProto", data)
+        number, content, texts = tensor.dtype, tensor.tensor_content, list(tensor.string_val)
+        sides = tuple(dim.size for dim in tensor.tensor_shape.dim)
     if number not in _BY_NUMBER:
         raise ValueError(f"type {number} of TensorFlow is not among those that are read")
     dtype, letter = _BY_NUMBER[number]
@@ -321,18 +328,6 @@ def parse_tensor(data: bytes) -> Tensor:
     if there != count * (1 if dtype == "object" else struct.calcsize(f"<{letter}")):
         raise ValueError(f"its content does not fill its shape {sides}")
     return Tensor(dtype, sides, texts if dtype == "object" else content)
-
-
-def tensor_parts(data: bytes) -> tuple[int, tuple[int, ...], bytes, list[bytes]]:
-    """Returns TensorFlow's number for the type of a serialized tensor, its shape, its numbers and its texts.
-
-    Raises:
-      ValueError: If it is malformed; nothing checks that the parts belong together.
-    """
-    with PARSING:
-        tensor = parse_message("TensorProto", data)
-        sides = tuple(dim.size for dim in tensor.tensor_shape.dim)
-        return tensor.dtype, sides, tensor.tensor_content, list(tensor.string_val)
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -17,7 +17,7 @@ from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.example import FeatureType, tensor_parts
+from shardwright.schemas.example import FeatureType, parse_tensor
 from shardwright.schemas.feature_roles import PICTURE_SIDES
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.layouts import FeatureRole
@@ -30,11 +30,6 @@ _MAX_OTHERS = 64
 _CHANNELS = (1, 3, 4)
 _MAX_SIDE = 1 << 20
 _BASE64 = re.compile(rb"[A-Za-z0-9_+/-]{1,}={0,2}\Z")
-#: TensorFlow's type numbers (tensorflow/core/framework/types.proto) and NumPy's names of the types.
-_TENSOR_TYPES = {
-    1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 9: "<i8", 10: "|b1", 17: "<u2",
-    19: "<f2", 22: "<u4", 23: "<u8",
-}  # fmt: skip
 
 
 class NoImage(ValueError):
@@ -313,16 +308,15 @@ def _serialized_tensor(record: SourceRecord, part: ByteRange) -> ByteRange | Non
     if value[0] != 0x08:  # its first field, the type
         return None
     try:
-        type_id, sides, content, texts = tensor_parts(value)
+        tensor = parse_tensor(value)
     except ValueError:
         return None
-    if len(texts) == 1 and _is_file(record, file := record.inside(part, texts[0])):
-        return file
-    dtype = _TENSOR_TYPES.get(type_id)
-    if dtype is None or len(sides) not in (2, 3) or min(sides) < 1:
+    if isinstance(tensor.content, list):
+        file = record.inside(part, tensor.content[0]) if len(tensor.content) == 1 else None
+        return file if file and _is_file(record, file) else None
+    if len(tensor.shape) not in (2, 3) or min(tensor.shape) < 1:
         return None
-    if prod(sides) * np.dtype(dtype).itemsize != len(content):
-        return None
-    *shape, planar = _orient(sides)
-    pixels = record.inside(part, content)
+    *shape, planar = _orient(tensor.shape)
+    dtype = np.dtype(tensor.dtype).newbyteorder("<").str
+    pixels = record.inside(part, tensor.content)
     return pixels._replace(method=PIXELS, shape=_check_shape(tuple(shape)), planar=planar, dtype=dtype)

@@ -194,7 +194,10 @@ def test_the_context_of_a_sequence_example_is_read() -> None:
     assert parse_example(data) == {"a": Feature(INT64, context["a"].numpy().tolist())}
 
 
-NUMBERS = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float32", "float64")
+NUMBERS = (
+    "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+    "float16", "float32", "float64",
+)  # fmt: skip
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 
 
