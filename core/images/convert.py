@@ -324,19 +324,15 @@ def _transform_samples(opened: OpenedImage, header: DeepHeader, settings: Conver
             return _keep(opened, header.channels, frame, decoding, settings)._replace(dtype=header.dtype)
         on_background = deep_pixels.is_see_through(pixels, header) or geometry.canvas != geometry.size
         pixels = _upright_colors(pixels, opened, header, settings)
-        pixels = deep_pixels.resize(pixels, geometry, settings.resample)
-        channels, dtype = pixels.shape[-1], pixels.dtype.name
-        if settings.channels:
-            fill = np.zeros(channels, pixels.dtype)
-        else:
-            fill = deep_pixels.background_of(channels, pixels.dtype, settings.background_rgb)
-        pixels = deep_pixels.pad(pixels, geometry, fill)
+        fill = 0 if settings.channels else deep_pixels.background_of(pixels, settings.background_rgb)
+        pixels = deep_pixels.resize_and_pad(pixels, geometry, settings.resample, fill)
+        (height, width, channels), dtype = pixels.shape, pixels.dtype.name
         image_format = "raw" if settings.stored_format == "raw" or dtype == FLOAT32 else "png"
         return ConvertedImage(
             encoded=deep_pixels.encode(pixels, image_format),
             format=FORMAT_NAMES[image_format],
-            height=pixels.shape[0],
-            width=pixels.shape[1],
+            height=height,
+            width=width,
             channels=channels,
             animated=opened.animated,
             frame=frame,

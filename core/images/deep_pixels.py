@@ -246,18 +246,23 @@ def _flatten(
     return np.asarray(mixed, colors.dtype)
 
 
-def resize(pixels: np.ndarray, geometry: Geometry, resample: str) -> np.ndarray:
-    """Resamples part of a picture, each channel with 32-bit floats.
+def resize_and_pad(
+    pixels: np.ndarray, geometry: Geometry, resample: str, fill: np.ndarray | int
+) -> np.ndarray:
+    """Resamples part of a picture, each channel with 32-bit floats, and pads the result.
 
     Args:
       pixels: The upright picture.
       geometry: The part and the size of the result.
       resample: Pillow's name of the filter, in lower case.
+      fill: Value around the picture, of each channel or of all.
     """
     height, width, channels = pixels.shape
-    if geometry.size == (width, height) and geometry.box == (0, 0, width, height):
+    if geometry.canvas == geometry.size == (width, height) and geometry.box == (0, 0, width, height):
         return pixels
-    out = np.empty((geometry.size[1], geometry.size[0], channels), pixels.dtype)
+    canvas = np.full((geometry.canvas[1], geometry.canvas[0], channels), fill, pixels.dtype)
+    left, top = geometry.offset
+    resampled = canvas[top : top + geometry.size[1], left : left + geometry.size[0]]
     for channel in range(channels):
         plane = Image.fromarray(np.ascontiguousarray(pixels[..., channel], np.float32))
         resized = resize_rows_first(plane, geometry.size, resample, geometry.box)
@@ -265,37 +270,20 @@ def resize(pixels: np.ndarray, geometry: Geometry, resample: str) -> np.ndarray:
         values = np.asarray(resized)
         if pixels.dtype.kind != "f":
             values = np.clip(np.rint(values), 0, np.iinfo(pixels.dtype).max)
-        out[..., channel] = values
-    return out
-
-
-def pad(pixels: np.ndarray, geometry: Geometry, fill: np.ndarray) -> np.ndarray:
-    """Returns a picture on a larger canvas.
-
-    Args:
-      pixels: The resampled picture.
-      geometry: Size of the canvas, and the position of the picture.
-      fill: Value of each channel around it.
-    """
-    if geometry.canvas == geometry.size:
-        return pixels
-    canvas = np.empty((geometry.canvas[1], geometry.canvas[0], pixels.shape[-1]), pixels.dtype)
-    canvas[:] = fill
-    left, top = geometry.offset
-    canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+        resampled[..., channel] = values
     return canvas
 
 
-def background_of(channels: int, dtype: np.dtype, background: tuple[int, int, int]) -> np.ndarray:
+def background_of(pixels: np.ndarray, background: tuple[int, int, int]) -> np.ndarray:
     """Returns the background color as samples of a gray or RGB picture.
 
     White is 65535 in uint16 and 1 in float32.
     """
     rgb = np.array([[background]], np.uint8)
-    levels = (luma(rgb) if channels == 1 else rgb)[0, 0]
-    if dtype.kind == "f":
-        return np.asarray(levels / np.float32(255), dtype)
-    return np.asarray(levels.astype(np.uint32) * (np.iinfo(dtype).max // 255), dtype)
+    levels = (luma(rgb) if pixels.shape[-1] == 1 else rgb)[0, 0]
+    if pixels.dtype.kind == "f":
+        return np.asarray(levels / np.float32(255), pixels.dtype)
+    return np.asarray(levels.astype(np.uint32) * (np.iinfo(pixels.dtype).max // 255), pixels.dtype)
 
 
 def encode(pixels: np.ndarray, stored_format: str) -> bytes:
