@@ -35,7 +35,6 @@ from shardwright.core.images.formats.opened_image import (
     MetadataBlock,
     OpenedImage,
     OpenOptions,
-    check_size,
     without_pixels,
 )
 from shardwright.core.storage.ranges import RandomAccessFile
@@ -232,14 +231,24 @@ class TiffImage(OpenedImage):
 
 
 class TiffSamples(OpenedImage):
-    """A TIFF whose samples Pillow does not hold: its picture has a size, but no pixels."""
+    """A TIFF whose samples Pillow does not hold: its picture has a size, but no pixels.
+
+    Attributes:
+      header: The first directory of the file.
+    """
 
     kind = "tiff"
     _turned_by_decoder = True
     _bytes_per_pixel = 0  # only the samples
 
     def _read_header(self, max_pixels: int) -> Image.Image:
-        self.header = _read_header(self.data, max_pixels, self.bounds)
+        with pillow_settings(max_pixels, "tiff"):
+            check_tags(self.data, "tiff", self.bounds)
+            file = io.BytesIO(self.data)
+            tags = Tags(file.read(16 if self.data[2] == _BIG_TIFF else 8))
+            file.seek(tags.next)
+            tags.load(file)
+            self.header = _header_of(tags)
         return without_pixels(self.header.size, "F")
 
     def _is_animated(self) -> bool:
@@ -285,7 +294,7 @@ def _refuse_other_samples(data: bytes, options: OpenOptions, unidentified: bool)
       unidentified: Whether Pillow knows no mode for the samples.
     """
     try:
-        header = _read_header(data, options.max_pixels, options.bounds)
+        header = TiffSamples(data, options).header
     except ImageFault as fault:
         if fault.reason is QuarantineReason.UNSUPPORTED_FORMAT:
             raise
@@ -296,23 +305,6 @@ def _refuse_other_samples(data: bytes, options: OpenOptions, unidentified: bool)
         problem = f"tiff: pixels of {header.channels} x {header.sample_type} are only read with {option}"
     if problem:
         raise unsupported(problem) from None
-
-
-def _read_header(data: bytes, max_pixels: int, bounds: Bounds) -> TiffHeader:
-    """Reads the first directory of a TIFF.
-
-    Raises:
-      ImageFault: If it is damaged or too large, or the samples have a type that is not read.
-    """
-    with pillow_settings(max_pixels, "tiff"):
-        check_tags(data, "tiff", bounds)
-        file = io.BytesIO(data)
-        tags = Tags(file.read(16 if data[2] == _BIG_TIFF else 8))
-        file.seek(tags.next)
-        tags.load(file)
-        header = _header_of(tags)
-        check_size(header.size, max_pixels)
-        return header
 
 
 def _header_of(tags: Tags) -> TiffHeader:
