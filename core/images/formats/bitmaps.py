@@ -76,10 +76,8 @@ class PnmImage(OpenedImage):
         decoded.info = image.info
         return decoded
 
-    def read_samples(self, header: DeepHeader) -> np.ndarray:
+    def _deep_samples(self) -> np.ndarray:
         """Decodes samples of more than 8 bits; those above white become white."""
-        if header.dtype != UINT16:
-            return super().read_samples(header)
         return self._samples(np.arange(self._highest + 1, dtype=np.uint16))
 
     def _samples(self, table: np.ndarray) -> np.ndarray:

@@ -112,17 +112,13 @@ class Jpeg2000Image(OpenedImage):
         """Scales to 8 bits what Pillow does not scale."""
         if self.depth == _SHALLOW or self.image.mode in _DECODED_BY_PILLOW:
             return super()._load()
-        scaled = scaled_to_8_bits(self._samples(), (1 << self.depth) - 1)
+        scaled = scaled_to_8_bits(self._deep_samples(), (1 << self.depth) - 1)
         decoded = Image.frombytes(self.image.mode, self.image.size, scaled.tobytes())
         decoded.info = self.image.info
         return decoded
 
-    def read_samples(self, header: DeepHeader) -> np.ndarray:
-        """Decodes more than 8 bits with imagecodecs."""
-        return self._samples() if header.dtype == UINT16 else super().read_samples(header)
-
-    def _samples(self) -> np.ndarray:
-        """Decodes the samples as they are in the file: integers of 8 or 16 bits.
+    def _deep_samples(self) -> np.ndarray:
+        """Decodes integers of any number of bits with imagecodecs.
 
         Raises:
           ImageFault: If its channels differ in type or size.

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from PIL import Image
 
-from shardwright.core.images.deep_pixels import DeepHeader
+from shardwright.core.images.deep_pixels import UINT8, DeepHeader
 from shardwright.core.images.faults import corrupt, too_many_pixels
 from shardwright.core.images.formats.containers import check_tags
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
@@ -180,8 +180,12 @@ class OpenedImage:
         return False
 
     def deep_header(self) -> DeepHeader | None:
-        """Returns the samples if they have more than 8 bits and `read_samples` can keep them, else None."""
+        """Returns the samples if they have more than 8 bits and `_deep_samples` can keep them, else None."""
         return None
+
+    def _deep_samples(self) -> np.ndarray:
+        """Decodes the samples of `deep_header`, as they are in the file; raises what `decode` raises."""
+        raise NotImplementedError
 
     def decode(self, keep_damaged: bool) -> LoadedImage:
         """Decodes the pixels of the first frame, as stored, after a check that they are complete.
@@ -212,6 +216,8 @@ class OpenedImage:
 
     def read_samples(self, header: DeepHeader) -> np.ndarray:
         """Decodes the samples as they are in the file; raises what `decode` raises."""
+        if header.dtype != UINT8:
+            return self._deep_samples()
         return np.asarray(self.decode(keep_damaged=False).image)
 
     @staticmethod

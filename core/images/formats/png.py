@@ -116,10 +116,8 @@ class PngImage(OpenedImage):
             info["transparency"] = tuple(value >> 8 for value in key)
         return self.image
 
-    def read_samples(self, header: DeepHeader) -> np.ndarray:
+    def _deep_samples(self) -> np.ndarray:
         """Decodes 16 bits with imagecodecs; Pillow would return 8."""
-        if header.dtype != UINT16:
-            return super().read_samples(header)
         import imagecodecs
 
         self._check_pixels()
