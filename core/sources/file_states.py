@@ -43,10 +43,6 @@ LISTED_FOR_EACH = 10
 #: `//` of a scheme), a NUL, or white space around them.
 _ODD = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|\0|\A\s|\s\Z")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z", re.DOTALL)
-#: Matches URIs that cannot name an object or a bucket.
-_NO_OBJECT = re.compile(r"[\r\n]|\A(?:gs|s3)://(?![A-Za-z0-9][A-Za-z0-9._-]*/)")
-#: Largest number of bytes in an object name in Google's and Amazon's storage.
-_MAX_OBJECT_NAME = 1024
 #: Longest path in a message.
 _LONGEST_PATH = 200
 
@@ -193,11 +189,11 @@ class ImageRoot:
             raise AnnotationFault(f"its path {_quote(path)} names no file")
         try:
             key = key_from_bytes(relative.encode("utf-8", "surrogateescape"))
-            # A request for an impossible name would fail the job.
-            size = len(uri.split("/", 3)[-1].encode()) if storage.is_remote(uri) else 0
+            if storage.is_remote(uri):
+                uri.encode()
         except UnicodeEncodeError:
             raise AnnotationFault(f"its path {_quote(path)} is not UTF-8") from None
-        if size > _MAX_OBJECT_NAME or (size and _NO_OBJECT.search(uri)):
+        if storage.is_remote(uri) and storage.is_impossible(uri):
             raise AnnotationFault(f"its path {_quote(uri)} cannot be that of an object")
         return key, uri
 

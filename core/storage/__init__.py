@@ -26,6 +26,7 @@ from shardwright.core.storage.faults import Damaged, Result, current_operation
 from shardwright.core.storage.faults import brief as brief
 from shardwright.core.storage.faults import changed as changed
 from shardwright.core.storage.faults import fault as fault
+from shardwright.core.storage.faults import is_impossible as is_impossible
 from shardwright.core.storage.faults import translated_errors as translated_errors
 from shardwright.core.storage.local import local_version as local_version
 from shardwright.core.storage.local import read_fully as read_fully

@@ -16,6 +16,7 @@ import contextlib
 import errno
 import math
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -60,7 +61,17 @@ LAST_TRY_SECONDS, LATER_TRY_SECONDS = 5.0, 1.0
 #: Seconds without a request after which a dead storage gets another chance, as in a notebook.
 _FORGET_SECONDS = 60.0
 FIRST_PAUSE, MAX_PAUSE = 0.2, 10.0
-_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _PRECONDITION_FAILED = 401, 403, 404, 412
+_BAD_REQUEST, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _PRECONDITION_FAILED = 400, 401, 403, 404, 412
+#: Matches URIs that cannot name an object or a bucket.
+_NO_OBJECT = re.compile(r"[\r\n]|\A(?:gs|s3)://(?![A-Za-z0-9][A-Za-z0-9._-]*/)")
+#: Largest number of bytes in an object name in Google's and Amazon's storage.
+_MAX_OBJECT_NAME = 1024
+
+
+def is_impossible(path: str) -> bool:
+    """Returns whether no object can have a path, so that a storage refuses every request for it."""
+    size = len(path.split("/", 3)[-1].encode("utf-8", "replace"))
+    return size > _MAX_OBJECT_NAME or bool(_NO_OBJECT.search(path))
 
 
 class Damaged(Exception):
@@ -144,7 +155,8 @@ class Service:
         if code in self.bad_login or status == _UNAUTHORIZED:
             text = f"{self.name} does not accept the credentials ({code or status}); {self.login_advice}"
             return _failed(doing, path, text)
-        if status in (_NOT_FOUND, _PRECONDITION_FAILED):
+        is_absent = status == _BAD_REQUEST and doing in ("look for", "read") and is_impossible(path)
+        if is_absent or status in (_NOT_FOUND, _PRECONDITION_FAILED):
             return Fault(FileNotFoundError(errno.ENOENT, "no such object", path))
         if status == _FORBIDDEN:
             return Fault(PermissionError(errno.EACCES, "permission denied", path))

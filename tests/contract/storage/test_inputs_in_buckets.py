@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from helpers.annotation_sets.coco import save
+from helpers.annotation_sets.coco import coco_of, save
 from helpers.annotation_sets.formats import FORMATS
 from helpers.annotation_sets.json_exports import export
 from helpers.embedded import png, table_of, write_arrow, write_parquet
@@ -293,6 +293,19 @@ def test_a_folder_is_listed_unless_it_has_far_more_files(
     for ref in (*found[:3], found[4]):
         assert (ref.uri, ref.size, ref.version, ref.crc32c) == storage.state_of(ref.uri)[:4]
     assert len(drawn) == min(len(names), most + 1)
+
+
+def test_a_name_that_no_object_can_have_is_that_of_a_missing_image(
+    bucket: Bucket, proxy: Proxy, tmp_path: Path
+) -> None:
+    document = coco_of(put_photos(tmp_path / "in" / "val2017"))
+    document["images"][0]["file_name"] = too_long = "x" * 1030
+    save(tmp_path / "in" / "instances_val2017.json", document)
+    bucket.put_tree(tmp_path / "in", "in/")
+    with proxy.watch(lambda request: Fault("status", 400) if len(request.name) > 1024 else None):
+        refs = listed(f"{bucket.url}/in").refs
+    assert len(refs) == len(document["images"])
+    assert [key for key, ref in refs.items() if ref.reason == "BAD_ANNOTATION"] == [f"val2017/{too_long}"]
 
 
 SETTINGS = ConvertSettings(input=("in",), output="out", layout="segmentation")

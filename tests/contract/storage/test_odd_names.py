@@ -11,8 +11,13 @@ from helpers.hostile import picture, refused, run, sentence_of
 from helpers.listing import listed
 from helpers.packing import list_refs, tree_members
 from helpers.storage.buckets import Bucket
+from helpers.storage.imitation import Imitation
 from helpers.storage.proxy import Fault, Proxy, Request
+from helpers.storage.scripted import Response
 from helpers.trees import put_files
+
+from shardwright.core import storage
+from shardwright.schemas.errors import EngineError
 
 Capture = pytest.CaptureFixture[str]
 ODD = (
@@ -68,6 +73,17 @@ def test_names_that_a_disk_cannot_have_are_handled(bucket: Bucket) -> None:
         bucket.put(f"in/{name}", picture(number))
     found = outcomes(f"{bucket.url}/in")
     assert len(found) == len(names) and found["ant//2.png"][0] == found[long][0] == ""
+
+
+def test_objects_whose_names_are_too_long_do_not_exist(imitation: Imitation) -> None:
+    held = imitation.holding(b"x")
+    too_long = imitation.path("x" * 1025)
+    with imitation.serve(lambda sent: Response(b"", 400) if len(sent.path) > 1000 else held(sent)):
+        assert storage.stat(imitation.path()) and storage.stat(too_long) is None
+        with pytest.raises(FileNotFoundError):
+            storage.read_bytes(too_long)
+        with pytest.raises(EngineError):  # other refusals still end the command
+            storage.stat(imitation.path("x" * 1024))
 
 
 def test_names_that_are_equal_in_unicode_are_a_duplicate_key(
