@@ -22,7 +22,6 @@ from shardwright.core.images.boxes import (
     bad_annotation,
     check_box,
     normalized,
-    outside_problem,
     place_box,
     place_keypoints,
     read_keypoints,
@@ -374,10 +373,9 @@ def _object(index: int, annotation: ObjectAnnotation, source: _AnnotatedSource) 
         if annotation.label not in source.ids:
             raise BadObject(f"its category {annotation.label!r} is not among the class names")
         outline = _outline(annotation, source)
-        points = read_keypoints(annotation.keypoints if names else None, names, size, relative)
-        outside = outside_problem(points, names, size)
+        points, outside = read_keypoints(annotation.keypoints if names else None, names, size, relative)
         if outside and policy == "fail":
-            raise BadObject(outside)
+            raise BadObject(outside[0])
         box, is_beyond = check_box(_box_of(annotation, outline, source), size, policy == "clip")
         placed = place_box(box if source.upright else turn(box, frame.size, frame.orientation), geometry)
         if placed is None:
@@ -406,8 +404,9 @@ def _object(index: int, annotation: ObjectAnnotation, source: _AnnotatedSource) 
         y_scale = geometry.size[1] / (geometry.box[3] - geometry.box[1])
         area = min(annotation.area, math.prod(size)) * x_scale * y_scale * share
     if outside:
-        source.message = source.message or f"object {index}: {outside}"
-    points = place_keypoints(points, frame, size, source.upright, source.counts)
+        source.message = source.message or f"object {index}: {outside[0]}"
+        source.counts["keypoints_outside"] += len(outside)
+    points = place_keypoints(points, frame, source.upright, source.counts)
     return _Object(annotation, normalized(placed[0], geometry.canvas), area, mask, points)
 
 

@@ -198,7 +198,7 @@ def _shares(low: float, high: float, size: int) -> tuple[float, float]:
 
 def read_keypoints(
     values: Sequence[float] | None, names: Sequence[str], size: tuple[int, int], relative: bool
-) -> list[Keypoint]:
+) -> tuple[list[Keypoint], list[str]]:
     """Returns the key points of an object in pixels of the picture that they are for.
 
     Args:
@@ -207,68 +207,59 @@ def read_keypoints(
       size: Width and height of the picture.
       relative: Whether x and y are shares of width and height.
 
+    Returns:
+      The points, and what is wrong with each one outside of the picture, which counts as not labelled.
+
     Raises:
       BadObject: If the values are not those of the named points.
     """
     if values is None:
-        return [UNLABELLED] * len(names)
+        return [UNLABELLED] * len(names), []
     if len(values) != 3 * len(names):
         raise BadObject(f"its key points are not x, y and visibility of {counted(len(names), 'point')}")
-    width, height = size if relative else (1, 1)
-    points = []
+    width, height = size
+    points, outside = [], []
     for name, x, y, visibility in zip(names, values[::3], values[1::3], values[2::3]):
         if visibility not in (0, 1, 2):
             raise BadObject(f"the visibility of its key point {name} is {visibility:.6g}, not 0, 1 or 2")
-        if not visibility:
-            points.append(UNLABELLED)
-        elif not math.isfinite(x) or not math.isfinite(y):
-            raise BadObject(f"its key point {name} ({x:.6g}, {y:.6g}) is not at a position")
-        else:
-            points.append(Keypoint(x * width, y * height, int(visibility)))
-    return points
-
-
-def outside_problem(points: Sequence[Keypoint], names: Sequence[str], size: tuple[int, int]) -> str:
-    """Returns what is wrong with the first labelled point outside the picture; empty if there is none."""
-    for name, point in zip(names, points):
-        if point.visibility and not _is_inside(point, size):
-            return (
-                f"its key point {name} ({point.x:.6g}, {point.y:.6g}) lies outside the image of "
-                f"{size[0]} x {size[1]} pixels"
-            )
-    return ""
-
-
-def _is_inside(point: Keypoint, size: tuple[int, int]) -> bool:
-    """Returns whether a point is in the picture, or leaves it by less than tools round."""
-    return all(-TOLERANCE <= value <= side + TOLERANCE for value, side in zip(point, size))
+        point = UNLABELLED
+        if visibility:
+            if not math.isfinite(x) or not math.isfinite(y):
+                raise BadObject(f"its key point {name} ({x:.6g}, {y:.6g}) is not at a position")
+            if relative:
+                x, y = x * width, y * height
+            if -TOLERANCE <= x <= width + TOLERANCE and -TOLERANCE <= y <= height + TOLERANCE:
+                inside = min(max(x, 0.0), float(width)), min(max(y, 0.0), float(height))
+                point = Keypoint(*inside, int(visibility))
+            else:
+                outside.append(
+                    f"its key point {name} ({x:.6g}, {y:.6g}) lies outside the image of {width} x {height} "
+                    "pixels"
+                )
+        points.append(point)
+    return points, outside
 
 
 def place_keypoints(
-    points: Sequence[Keypoint], frame: Frame, size: tuple[int, int], upright: bool, counts: Counter[str]
+    points: Sequence[Keypoint], frame: Frame, upright: bool, counts: Counter[str]
 ) -> list[Keypoint]:
     """Maps key points to the stored picture, as boxes are mapped.
 
-    A point outside the picture, or removed by the crop, becomes one that is not labelled.
+    A point that the crop removes becomes one that is not labelled.
 
     Args:
       points: Points in pixels.
       frame: The steps from the source image to the stored image.
-      size: Width and height of the picture that the points are for.
-      upright: Whether that is the upright picture.
-      counts: Numbers of points outside and removed by the crop, which are increased.
+      upright: Whether the points are for the upright picture.
+      counts: Number of points that the crop removes, which is increased.
     """
     placed = []
     for point in points:
-        if point.visibility and not _is_inside(point, size):
-            counts["keypoints_outside"] += 1
-            point = UNLABELLED
-        if not point.visibility:
-            placed.append(UNLABELLED)
-            continue
-        inside = min(max(point.x, 0.0), float(size[0])), min(max(point.y, 0.0), float(size[1]))
-        turned = inside if upright else turn((*inside, *inside), frame.size, frame.orientation)[:2]
-        position = place_point(turned, frame.geometry)
-        counts["keypoints_vanished"] += position is None
+        position = None
+        if point.visibility:
+            place = point.x, point.y
+            turned = place if upright else turn((*place, *place), frame.size, frame.orientation)[:2]
+            position = place_point(turned, frame.geometry)
+            counts["keypoints_vanished"] += position is None
         placed.append(Keypoint(*position, point.visibility) if position else UNLABELLED)
     return placed
