@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 
@@ -17,7 +17,6 @@ from shardwright.core.images.signatures import (
 from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.archives.files import (
     COMPRESSED,
-    ZIP,
     OpenArchive,
     archive_parts,
     checked_kind,
@@ -98,10 +97,10 @@ def _list_others(item: Input, settings: ConvertSettings) -> Iterator[ImageRef | 
 def _list_archive(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
     settings = context.settings
     with open_archive(part, context) as opened:
-        metadata = _metadata_of(opened)
-        if metadata is None and opened.members:
+        metadata, folders = _look_at_members(opened)
+        if metadata is None and opened.count:
             check_columns(part.path, "archives", settings)
-        tree, wrappers = _meaning_of_folders(opened, settings, metadata is not None)
+        tree, wrappers = _meaning_of_folders(opened, folders, settings, metadata is not None)
         refs = _references(opened, settings, tree, wrappers, metadata or {})
         refs = side_by_side(_look_into, refs, opened.file or part.path)
         if metadata is None:
@@ -116,39 +115,33 @@ def _list_archive(part: InputPart, context: Context) -> Iterator[ImageRef | Clas
         yield from add_metadata(refs, opened.file or part.path, settings, tree.names_classes, read)
 
 
-def _usable(opened: OpenArchive) -> Iterator[ImageRef]:
-    """Yields the members without a fault that are not hidden."""
-    for ref in opened.members:
-        if ref.is_candidate and not is_left_out(ref.key):
-            yield ref._replace(uri=opened.part.path)
+def _look_at_members(opened: OpenArchive) -> tuple[dict[str, ImageRef] | None, set[str]]:
+    """Looks at all members that are sound and not hidden.
 
-
-def _metadata_of(opened: OpenArchive) -> dict[str, ImageRef] | None:
-    """Returns path -> member of the metadata of images; None unless each image has some beside it."""
-    images: set[int] = set()
+    Returns:
+      Path -> member of the metadata of images, or None unless each image has some beside it; and the folders
+      that hold images, also images that only their bytes identify.
+    """
+    stems: set[int] = set()
     beside: dict[str, ImageRef] = {}
-    for ref in _usable(opened):
-        if is_image_name(ref.key):
-            images.add(name_hash(stem_of(ref.key)))
-        elif is_metadata_name(ref.key):
-            # The last of several members with a name counts in a tar, the first one in a zip.
-            beside[ref.key] = beside.get(ref.key, ref) if opened.kind == ZIP else ref
-    beside = {path: ref for path, ref in beside.items() if name_hash(stem_of(path)) in images}
-    return beside if images and len({*map(stem_of, beside)}) == len(images) else None
-
-
-def _image_folders(opened: OpenArchive) -> set[str]:
-    """Returns the folders that hold images, also images that only their bytes identify."""
     folders: set[str] = set()
-    for ref in _usable(opened):
+    for ref in opened.members():
+        if not ref.is_candidate or is_left_out(ref.key):
+            continue
+        ref = ref._replace(uri=opened.part.path)
         folder, _, name = ref.key.rpartition("/")
         if folder not in folders and not why_filtered(name) and is_image(_look_into(ref)):
             folders.add(folder)
-    return folders
+        if is_image_name(ref.key):
+            stems.add(name_hash(stem_of(ref.key)))
+        elif is_metadata_name(ref.key) and (opened.last_counts or ref.key not in beside):
+            beside[ref.key] = ref
+    metadata = {path: ref for path, ref in beside.items() if name_hash(stem_of(path)) in stems}
+    return metadata if stems and len({*map(stem_of, metadata)}) == len(stems) else None, folders
 
 
 def _meaning_of_folders(
-    opened: OpenArchive, settings: ConvertSettings, metadata: bool
+    opened: OpenArchive, folders: Iterable[str], settings: ConvertSettings, metadata: bool
 ) -> tuple[FolderTree, int]:
     """Decides what the folders of an archive mean, by the rules for folders on a disk.
 
@@ -156,6 +149,7 @@ def _meaning_of_folders(
 
     Args:
       opened: The archive.
+      folders: Folders in it that hold images.
       settings: Checked settings.
       metadata: Whether each image has a metadata file beside it.
 
@@ -165,7 +159,7 @@ def _meaning_of_folders(
     Raises:
       UsageError: If the folders are ambiguous.
     """
-    paths = [tuple(folder.split("/")) if folder else () for folder in _image_folders(opened)]
+    paths = [tuple(folder.split("/")) if folder else () for folder in folders]
     # Skip a folder that contains everything, as long as all images are in folders inside it.
     levels = zip(*(path[:-1] for path in paths))
     shared = takewhile(lambda names: len(set(names)) == 1 and not split_of_folder(names[0]), levels)

@@ -10,9 +10,8 @@ import json
 import lzma
 import tempfile
 import zlib
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
 from typing import IO, Any, NamedTuple
@@ -63,27 +62,20 @@ _BITE = 1 << 16
 _MAX_XZ_BYTES, _MAX_ZSTD_WINDOW = 256 << 20, 128 << 20
 #: What decoders raise for damaged data.
 _PACKED_FAULTS = (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, zstandard.ZstdError, MemoryError)
-_EXTENSIONS = {
-    ZIP: (".zip",),
-    TAR: (".tar",),
-    GZIP: (".tar.gz", ".tgz"),
-    BZIP2: (".tar.bz2", ".tbz2", ".tbz"),
-    XZ: (".tar.xz", ".txz"),
-    ZSTD: (".tar.zst", ".tzst", ".tar.zstd"),
+#: Kind -> extensions of its files, and their first bytes.
+_KINDS: Mapping[str, tuple[tuple[str, ...], tuple[bytes, ...]]] = {
+    ZIP: ((".zip",), (b"PK\3\4", END_SIGN)),
+    TAR: ((".tar",), ()),
+    GZIP: ((".tar.gz", ".tgz"), (b"\x1f\x8b\x08",)),
+    BZIP2: ((".tar.bz2", ".tbz2", ".tbz"), (b"BZh",)),
+    XZ: ((".tar.xz", ".txz"), (b"\xfd7zXZ\0",)),
+    # pzstd begins with a skippable frame.
+    ZSTD: ((".tar.zst", ".tzst", ".tar.zstd"), (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")),
 }
 #: Other extensions of archives; such members are reported as nested archives.
 _OTHERS = (
     ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar", ".lzma", ".z", ".cab", ".iso", ".jar", ".lz4", ".arj", ".lzh"
 )  # fmt: skip
-_MAGIC = (
-    (b"PK\3\4", ZIP),
-    (END_SIGN, ZIP),
-    (b"\x1f\x8b\x08", GZIP),
-    (b"BZh", BZIP2),
-    (b"\xfd7zXZ\0", XZ),
-    (b"\x28\xb5\x2f\xfd", ZSTD),
-    (b"\x50\x2a\x4d\x18", ZSTD),  # pzstd begins with a skippable frame
-)
 _OTHER_MAGIC = (b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07")
 #: Most members of one archive that are listed.
 MAX_MEMBERS = 5_000_000
@@ -96,12 +88,12 @@ _FIRST_MEMBERS, _PACKED_BYTES, _UNPACKED_BYTES = 12, 4 << 20, 16 << 20
 def extension_kind(name: str) -> str:
     """Returns the kind that a file's extension names; empty if it is not a supported archive."""
     lower = name.lower()
-    return next((kind for kind, extensions in _EXTENSIONS.items() if lower.endswith(extensions)), "")
+    return next((kind for kind, (extensions, _) in _KINDS.items() if lower.endswith(extensions)), "")
 
 
 def kind_of_head(head: bytes) -> str:
     """Returns the kind of archive, or the compression, that a file's first bytes show; empty for another."""
-    by_magic = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
+    by_magic = next((kind for kind, (_, magic) in _KINDS.items() if head.startswith(magic)), "")
     return by_magic or (TAR if is_tar_head(head) else "")
 
 
@@ -329,58 +321,51 @@ def is_listed_archive(key: str, size: int) -> bool:
     return size >= 0 and bool(extension_kind(key)) and not is_hidden(key)
 
 
-class MemberStore:
-    """Stores the references to all members of an archive in their order, in little memory."""
-
-    def __init__(self) -> None:
-        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, ref: ImageRef | None) -> None:
-        """Appends a member; only counts a folder, which is None.
-
-        Raises:
-          ImageFault: If the archive has too many members.
-        """
-        if self._count == MAX_MEMBERS:
-            raise unread(
-                QuarantineReason.TOO_LARGE,
-                f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
-            )
-        self._count += 1
-        if ref:
-            self._file.write(json.dumps(ref).encode() + b"\n")
-
-    def __iter__(self) -> Iterator[ImageRef]:
-        """Yields all members but folders. Run one loop at a time, and add nothing during a loop."""
-        self._file.seek(0)
-        for line in self._file:
-            UNDERWAY.progress()
-            yield ImageRef(*json.loads(line))
-
-
-@dataclass
 class OpenArchive:
-    """An archive whose members are listed.
+    """An archive whose members are listed. Their references are stored in little memory.
 
     Attributes:
       part: Input split that is listed.
       archive: The archive as it was listed.
       kind: Kind of archive, detected from its bytes.
       file: Spool file with the unpacked tar; empty if the archive is not compressed.
-      members: References to all members but folders, up to the damage if there is any.
       damage: Why all or later members are missing; None if there is no damage.
     """
 
-    part: InputPart
-    archive: ArchiveFile
-    kind: str = ""
-    file: str = ""
-    members: MemberStore = field(default_factory=MemberStore)
-    damage: ImageFault | None = None
+    def __init__(self, part: InputPart) -> None:
+        self.part = part
+        self.archive: ArchiveFile = part.detail
+        self.kind = self.file = ""
+        self.damage: ImageFault | None = None
+        self.count = 0
+        self._members: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
+        #: Hash of a name -> index of the member that has it; others with the same name get other keys.
+        self._sound: dict[int, int] = {}
+        self._faulty: dict[int, int] = {}
+
+    @property
+    def last_counts(self) -> bool:
+        """Whether the last one of several members with a name replaces the others, as in a tar.
+
+        In a zip, nothing says which one is valid, so the first one is used.
+        """
+        return self.kind != ZIP
+
+    def add(self, ref: ImageRef) -> None:
+        """Appends a member that is not a folder."""
+        digest = name_hash(ref.key)
+        if not ref.is_candidate:
+            self._faulty.setdefault(digest, self.count)
+        elif self.last_counts or digest not in self._sound:
+            self._sound[digest] = self.count
+        self._members.write(json.dumps(ref).encode() + b"\n")
+        self.count += 1
+
+    def members(self) -> Iterator[ImageRef]:
+        """Yields all members but folders, up to the damage if there is any. Run one loop at a time."""
+        self._members.seek(0)
+        for line in UNDERWAY.passing(self._members):
+            yield ImageRef(*json.loads(line))
 
     def read_metadata(self, member: ImageRef, name: str) -> bytes:
         """Returns the content of a member with the metadata of an image.
@@ -400,17 +385,16 @@ class OpenArchive:
             raise AnnotationFault(f"its .{name}: {fault.message}") from None
 
     def entries(self) -> Iterator[tuple[str, ImageRef]]:
-        """Yields the path in the archive and the reference of each member that is not a folder, in order.
+        """Yields the path in the archive and the reference of each member, in order; call it once.
 
         References have no class yet. A member that is unsafe, damaged or a duplicate is quarantined. Damage
         of the archive itself gives a quarantined reference without a path.
         """
-        last_counts = self.kind != ZIP
-        which = "a later member replaces it" if last_counts else "the first one is used"
+        which = "a later member replaces it" if self.last_counts else "the first one is used"
         archive_key = self.part.item.prefix + self.archive.key
-        owners = _owners(self.members, last_counts)
+        owners = ChainMap(self._sound, self._faulty)
         suffixes: Counter[str] = Counter()  # path -> last number that was appended to it
-        for index, ref in enumerate(self.members):
+        for index, ref in enumerate(self.members()):
             path = key = ref.key
             if owners[name_hash(path)] != index:
                 if ref.is_candidate:
@@ -449,7 +433,7 @@ def open_archive(part: InputPart, context: Context) -> Iterator[OpenArchive]:
     Raises:
       EngineError: If the archive changed since it was listed, or the storage failed, also inside the block.
     """
-    opened = OpenArchive(part, part.detail)
+    opened = OpenArchive(part)
     with storage.translated_errors("read", part.path):
         try:
             try:
@@ -486,24 +470,12 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
         whole = context.spool.fill(identity, path, lambda out: unpack_tar(reader, opened.kind, out))
         unpacked, opened.file = open_ranges(whole.file), whole.file
     is_zip = opened.kind == ZIP
-    for ref in list_zip(reader, whole) if is_zip else list_tar(unpacked.read_at, whole, state):
-        opened.members.add(ref)
-
-
-def _owners(members: MemberStore, last_counts: bool) -> dict[int, int]:
-    """Returns hash of a key -> index of the member that has it; others with the same name get other keys.
-
-    Args:
-      members: All members.
-      last_counts: Whether the last one of several members with a name replaces the others, as in a tar. In a
-        zip, nothing says which one is valid, so the first one is used.
-    """
-    sound: dict[int, int] = {}
-    faulty: dict[int, int] = {}
+    members = list_zip(reader, whole) if is_zip else list_tar(unpacked.read_at, whole, state)
     for index, ref in enumerate(members):
-        digest = name_hash(ref.key)
-        if not ref.is_candidate:
-            faulty.setdefault(digest, index)
-        elif last_counts or digest not in sound:
-            sound[digest] = index
-    return {**faulty, **sound}
+        if index == MAX_MEMBERS:
+            raise unread(
+                QuarantineReason.TOO_LARGE,
+                f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
+            )
+        if ref:
+            opened.add(ref)

@@ -114,7 +114,7 @@ def _members_of(part: InputPart, context: Context) -> tuple[dict[str, FileSlice]
     """
     files, keys = dict[str, FileSlice](), dict[str, str]()
     with open_archive(next(archive_parts(part.item, context)), context) as opened:
-        for ref in opened.members:
+        for ref in opened.members():
             folder, _, name = ref.key.rpartition("/")
             if ref.is_candidate and _FOLDERS.fullmatch(folder):
                 files[name], keys[name] = FileSlice(part.path, decode_place(ref.place)), f"{ref.key}!"

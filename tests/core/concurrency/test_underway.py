@@ -22,10 +22,11 @@ from shardwright.core.concurrency.watchdog import Watchdog
 from shardwright.core.records import framing
 from shardwright.core.records.compression import decompress_into
 from shardwright.core.sources.annotation_files import XmlItems, stream_object
-from shardwright.core.sources.archives.files import GZIP, MemberStore, unpack_tar
+from shardwright.core.sources.archives.files import GZIP, OpenArchive, unpack_tar
 from shardwright.core.sources.arrays.files import IDX, ArrayFile, FileSlice
 from shardwright.core.sources.box_table import BoxColumns, BoxTable
 from shardwright.core.sources.image_files import walk
+from shardwright.core.sources.source import Input, InputPart
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables.image_tables import TableHead
 from shardwright.core.storage import local
@@ -194,10 +195,10 @@ class SlowDisk:
 
 
 def _read_members(clock: Clock, tmp_path: Path) -> None:
-    members = MemberStore()
+    opened = OpenArchive(InputPart(Input("", ""), ""))
     for number in range(50_000):
-        members.add(ImageRef(str(number), ""))
-    for _ in members:
+        opened.add(ImageRef(str(number), ""))
+    for _ in opened.members():
         clock.pass_by(0.015)
 
 
