@@ -52,7 +52,7 @@ class ObjectAnnotation:
 
 @dataclass(frozen=True)
 class PanopticSegment:
-    """One segment of a panoptic mask: its id in the mask, its class, and whether it is a crowd.
+    """One segment of a panoptic mask: its id in the mask, and its class.
 
     `thing` is true if its class is countable, unlike stuff such as sky (COCO's `isthing`). Only things get
     an instance number. `void` segments are ignored, because their class is not wanted.
@@ -60,7 +60,6 @@ class PanopticSegment:
 
     id: int
     label: str
-    crowd: bool = False
     thing: bool = True
     void: bool = False
 

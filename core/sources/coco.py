@@ -138,11 +138,11 @@ class _Coco(JsonItems):
 
     def object_of(self, value: Mapping[str, Any]) -> ObjectAnnotation:
         """Returns an object; an invalid box becomes one that the settings handle as invalid."""
-        outline = value.get("segmentation")
+        outline, crowd = value.get("segmentation"), value.get("iscrowd")
         return ObjectAnnotation(
             label=self.category_of(value).name,
             box=_box(value.get("bbox")),
-            crowd=_is_true(value.get("iscrowd")),
+            crowd=crowd is True or bool(number(crowd)),
             area=number(value.get("area")),
             segmentation=outline if outline and isinstance(outline, list | dict) else None,
             keypoints=self.keypoints_of(value),
@@ -154,7 +154,7 @@ class _Coco(JsonItems):
         if not isinstance(segment_id, int):
             raise AnnotationFault("one of its segments has no id")
         category = self.category_of(value)
-        return PanopticSegment(segment_id, category.name, _is_true(value.get("iscrowd")), category.is_thing)
+        return PanopticSegment(segment_id, category.name, category.is_thing)
 
     def keypoints_of(self, value: Mapping[str, Any]) -> tuple[float, ...] | None:
         """Returns x, y and visibility of each named key point; None if the object has none.
@@ -171,10 +171,6 @@ class _Coco(JsonItems):
         numbers = [math.nan if (side := number(item)) is None else side for item in coordinates]
         points = {name: numbers[3 * i : 3 * i + 3] for i, name in enumerate(own)}
         return tuple(item for name in self.point_names for item in points.get(name, (0.0, 0.0, 0.0)))
-
-
-def _is_true(value: Any) -> bool:
-    return value is True or bool(number(value))
 
 
 def _box(value: Any) -> tuple[float, float, float, float] | None:

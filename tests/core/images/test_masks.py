@@ -222,7 +222,7 @@ def panoptic_file(path: Path, segments: np.ndarray) -> str:
 
 SEGMENTS = (
     PanopticSegment(5, "owl"),
-    PanopticSegment(70_000, "cat", crowd=True),
+    PanopticSegment(70_000, "cat"),
     PanopticSegment(300, "dog", thing=False),
     PanopticSegment(9, "cow"),
     PanopticSegment(10, "cat"),
