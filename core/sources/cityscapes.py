@@ -57,7 +57,6 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     """Returns the images and annotations of each split, also of splits without annotations."""
     if _IMAGES not in probe.folders:
         return []
-    root = probe.path.rstrip("/") or "/"
     kinds = {name: {*probe.inside(name).folders} for name in _ANNOTATIONS if name in probe.folders}
     has_masks = settings.record_layout.needs is Needs.SEMANTIC
     folder_pairs = []
@@ -65,8 +64,8 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
         kind = next((kind for kind, splits in kinds.items() if split in splits), "")
         folder_pairs.append(
             PairedFolders(
-                images=join(join(root, _IMAGES), split),
-                annotations=join(join(root, kind), split) if kind else "",
+                images=join(join(probe.root, _IMAGES), split),
+                annotations=join(join(probe.root, kind), split) if kind else "",
                 suffixes=(f"_{kind}_{_CLASS_IDS if has_masks else _POLYGONS}",),
                 image_suffix=f"_{_IMAGES}",
                 split=split.lower(),

@@ -354,17 +354,15 @@ class DocumentFormat:
         self, ref: ImageRef, fault: str, places: Sequence[_Place], part: InputPart, settings: ConvertSettings
     ) -> Iterator[ImageRef]:
         """Yields the reference of an image, and references for further entries of the same file about it."""
-        by_file: dict[int, tuple[Document, int]] = {}
-        for index, entry, document in places:
-            _, first = by_file.setdefault(index, (document, entry))
-            if first != entry and not self.is_table:
-                earlier, again = map(document.entries.number, (first, entry))
-                yield self._bad_place(part, document, entry, f"{self.entry} {earlier} names the same image")
-                both = f"{self.entry}s {earlier} and {again} of {printable(document.file.key)} both name it"
-                fault = fault or both
-        several = [(document, entry) for _, entry, document in places]
-        if not self.is_table:
-            several = [*by_file.values()]
+        several: list[tuple[Document, int]] = []
+        for _, entry, document in places:
+            if self.is_table or not several or several[-1][0] is not document:
+                several.append((document, entry))
+                continue
+            earlier, again = map(document.entries.number, (several[-1][1], entry))
+            yield self._bad_place(part, document, entry, f"{self.entry} {earlier} names the same image")
+            both = f"{self.entry}s {earlier} and {again} of {printable(document.file.key)} both name it"
+            fault = fault or both
         (file, entries), entry = several[0]
         where = f"{self.entry} {entries.number(entry)} of {printable(file.key)}"
         ref = ref._replace(split=file.split, message=where)

@@ -48,6 +48,11 @@ class InputProbe:
         return self.path.rstrip("/").rpartition("/")[2]
 
     @property
+    def root(self) -> str:
+        """Path without a slash at its end."""
+        return self.path.rstrip("/") or "/"
+
+    @property
     def where(self) -> str:
         """The option that names the input, for messages."""
         return f"--input {printable(self.path)}"

@@ -50,15 +50,15 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     """Returns the images and their labels. The images of `testing` have no labels."""
     if _IMAGES not in probe.folders:
         return []
-    root = probe.path.rstrip("/") or "/"
-    lists = [join(folder, _LISTS) for folder in (root, parent_of(root))]
+    above = parent_of(probe.root)
+    lists = [join(folder, _LISTS) for folder in (probe.root, above)]
     return [
         PairedFolders(
-            images=join(root, _IMAGES),
-            annotations=join(root, _LABELS) if _LABELS in probe.folders else "",
+            images=join(probe.root, _IMAGES),
+            annotations=join(probe.root, _LABELS) if _LABELS in probe.folders else "",
             suffixes=(".txt",),
             lists=next(filter(is_folder, lists), ""),
-            tests_apart=is_folder(join(parent_of(root), _TESTING)),
+            tests_apart=is_folder(join(above, _TESTING)),
         )
     ]
 

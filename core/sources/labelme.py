@@ -150,9 +150,8 @@ def _begins_like_labelme(path: str) -> bool:
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     if not holds_below(probe, ".json", _begins_like_labelme, settings):
         return []
-    root = probe.path.rstrip("/") or "/"
-    images = settings.image_root.rstrip("/") or root
-    return [PairedFolders(images, root, (".json",), split_by_folder=True)]
+    images = settings.image_root.rstrip("/") or probe.root
+    return [PairedFolders(images, probe.root, (".json",), split_by_folder=True)]
 
 
 SOURCE = PairFormat(

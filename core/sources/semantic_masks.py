@@ -15,7 +15,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
         return []
     return [
         PairedFolders(
-            images=probe.path.rstrip("/") or "/",
+            images=probe.root,
             annotations=settings.mask_dir.rstrip("/") or "/",
             suffixes=MASK_SUFFIXES,
             split_by_folder=True,

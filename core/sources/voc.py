@@ -65,7 +65,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     Without folders of the usual names, images and XML files may be anywhere. Class folders with XML files
     beside the images stay class folders, unless the layout stores objects.
     """
-    root = probe.path.rstrip("/") or "/"
+    root = probe.root
     names = {name.lower(): name for name in probe.folders}
     if _ANNOTATIONS in names:
         if not holds_below(probe.inside(names[_ANNOTATIONS]), ".xml", _is_voc, settings):

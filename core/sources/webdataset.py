@@ -59,7 +59,6 @@ def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
     if not part.detail:
         for ref in list_class_folders(part.item):
             if not files.is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
-                ref = ref._replace(label="", split="")
                 yield ref.filtered(FilterReason.NOT_LISTED) if is_image(ref) else ref  # in no sample
         return
     with files.open_archive(part, context) as opened:

@@ -57,8 +57,8 @@ def read_dataset(probe: InputProbe) -> Dataset | None:
     if path := _find_description(probe):
         return _read_description(path)
     if path := _find_names(probe):
-        root = probe.path.rstrip("/") or "/"
-        return Dataset(dict(enumerate(_lines(path))), _split_lists(probe) or _image_folders(probe), root)
+        places = _split_lists(probe) or _image_folders(probe)
+        return Dataset(dict(enumerate(_lines(path))), places, probe.root)
     return None
 
 
