@@ -57,7 +57,6 @@ SOURCE = DocumentFormat(
     name="create_ml",
     title="Create ML",
     noun="Create ML JSON",
-    rule="name the file, or the folder that holds it.",
     entry="entry",
     recognizes=lambda head, *_: _is_create_ml(first_item(head)),
     image_of=_image_of,

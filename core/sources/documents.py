@@ -144,12 +144,12 @@ class DocumentFormat:
     name: str
     title: str
     noun: str
-    rule: str
     entry: str
     recognizes: Callable[[bytes, str, ConvertSettings], bool]
     image_of: Callable[[Any, ConvertSettings], ImagePaths]
     annotate: Callable[[ImageRef, Any, ConvertSettings], ImageRef]
     settings: frozenset[str]
+    rule: str = "name the file, or the folder that holds it."
     provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
     suffixes: tuple[str, ...] = (".json",)
     suits: Callable[[InputProbe, ConvertSettings], bool] = lambda *_: True

@@ -255,7 +255,6 @@ SOURCE = DocumentFormat(
     name="label_studio",
     title="Label Studio",
     noun="Label Studio JSON",
-    rule="name the file, or the folder that holds it.",
     entry="task",
     recognizes=lambda head, *_: _is_export(first_item(head)),
     image_of=_image_of,

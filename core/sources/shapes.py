@@ -169,11 +169,11 @@ def mask_outline(mask: np.ndarray, left: int, top: int, size: tuple[int, int]) -
     mask = mask[max(-top, 0) : max(height - top, 0), max(-left, 0) : max(width - left, 0)]
     columns, rows = np.nonzero(mask.T)  # column by column, as in COCO
     places = (columns + max(left, 0)) * height + rows + max(top, 0)
-    begins = np.flatnonzero(np.diff(places, prepend=-2) != 1)
-    ends = np.append(begins[1:], len(places)) - 1
-    edges = np.stack([places[begins], places[ends] + 1], axis=1).ravel() if len(places) else np.empty(0, int)
-    counts = np.diff(np.concatenate([[0], edges, [width * height]]))
-    return {"size": [height, width], "counts": [int(count) for count in counts]}
+    begins = places[np.diff(places, prepend=-2) != 1]
+    ends = places[np.diff(places, append=-2) != 1] + 1
+    edges = np.stack([begins, ends], axis=1).ravel()
+    counts = np.diff(edges, prepend=0, append=width * height)
+    return {"size": [height, width], "counts": counts.tolist()}
 
 
 def mask_of_runs(runs: Sequence[int], width: int, height: int) -> np.ndarray:
