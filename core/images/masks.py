@@ -56,8 +56,7 @@ def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Imag
     Raises:
       ImageFault: If the file is not such a mask.
     """
-    opened = _open(data, frame, settings)
-    image = decode.load_checked(opened, settings.max_pixels).image
+    opened, image = _open(data, frame, settings)
     values = np.asarray(image)
     depth = opened.depth
     if opened.kind == "tiff":
@@ -89,8 +88,7 @@ def read_segments(data: bytes, frame: Frame, settings: ConvertSettings) -> Image
     Raises:
       ImageFault: If the file is not such a mask.
     """
-    opened = _open(data, frame, settings)
-    image = decode.load_checked(opened, settings.max_pixels).image
+    opened, image = _open(data, frame, settings)
     if opened.depth == 16:
         raise bad_annotation("it has 16 bits per channel; segment ids need a PNG with 8 bits per channel")
     if image.mode == "L":  # if all ids are below 256, two channels are empty, and some tools omit them
@@ -193,15 +191,15 @@ def encode_object_mask(mask: Image.Image) -> bytes:
     )
 
 
-def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> OpenedImage:
-    """Reads the header of a mask file, and rejects a file that cannot be a mask of the picture."""
+def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> tuple[OpenedImage, Image.Image]:
+    """Reads a mask file, and rejects a file that cannot be a mask of the picture by its header."""
     opened = decode.open_image(data, "mask.png", settings.max_pixels, settings.parsed_bounds)
     if opened.is_lossy():
         raise bad_annotation(f"it is lossy {opened.kind}, which changes values; save masks as PNG")
     if opened.kind in _MAYBE_LOSSY:
         raise bad_annotation(f"it is {opened.kind}, which may change values; save masks as PNG")
     is_upright(opened.image.size, frame, "it has")
-    return opened
+    return opened, decode.load_checked(opened, settings.max_pixels).image
 
 
 def _equal_channels(values: np.ndarray, mode: str, depth: int) -> np.ndarray:

@@ -147,32 +147,31 @@ def add_metadata(
         None if there is none.
     """
     hint = "" if names_classes or settings.folders != AUTO else _SHARDS_SAY_NONE
-    needed = {has_label: _metadata_needed(settings, has_label) for has_label in (False, True)}
+    needed = {reads_class: _metadata_needed(settings, reads_class) for reads_class in (False, True)}
 
     def with_files(ref: ImageRef) -> tuple[ImageRef, bool]:
         """Returns a reference with its metadata, and whether this gives its class."""
-        names = needed[bool(ref.label)] if ref.is_candidate else []
+        reads_class = _reads_class(settings, bool(ref.label))
+        names = needed[reads_class] if ref.is_candidate else []
         if not names:
             return ref, False
-        has_ids = _reads_class(settings, bool(ref.label))
         try:
             files = {name: data for name in names if (data := read(ref, name)) is not None}
             ref = with_metadata(ref, files, settings)
         except AnnotationFault as fault:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault)), False
-        return ref._replace(message=ref.message + hint if ref.message else ""), has_ids
+        return ref._replace(message=ref.message + hint if ref.message else ""), reads_class
 
     yield from with_class_ids(side_by_side(with_files, refs, path))
 
 
-def _metadata_needed(settings: ConvertSettings, has_class: bool) -> list[str]:
+def _metadata_needed(settings: ConvertSettings, reads_class: bool) -> list[str]:
     """Returns the extensions in `METADATA` of the files that must be read.
 
     Args:
       settings: Checked settings.
-      has_class: Whether the class of the image is known from elsewhere.
+      reads_class: Whether metadata gives the class of the image.
     """
-    reads_class = _reads_class(settings, has_class)
     is_needed = {
         "cls": reads_class and not settings.label_column,
         "json": reads_class or settings.parsed_extra_columns,

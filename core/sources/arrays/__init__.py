@@ -343,8 +343,7 @@ def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
     array: FoundArray = part.detail
     key = f"{part.item.prefix}{key_of(array.images.file)}!"
     keeps = keeps_splits(context.settings)
-    is_archive = array.images.kind == CIFAR_ARCHIVE
-    parts = cifar.read_batches(part, is_archive, context) if array.images.is_cifar else _read(array, context)
+    parts = cifar.read_batches(part, context) if array.images.is_cifar else _read(array, context)
     for inner, split, rows, reader in parts:
         keep = context.settings.keeps_samples(rows.dtype)
         yield from list_rows(rows, reader, key + inner, split if keeps else "", keep)

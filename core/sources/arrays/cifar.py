@@ -19,7 +19,7 @@ import numpy as np
 
 from shardwright.core import storage
 from shardwright.core.sources.archives.files import archive_parts, first_members, open_archive
-from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled_rows
+from shardwright.core.sources.arrays.files import CIFAR_ARCHIVE, FileSlice, Rows, slice_of, spooled_rows
 from shardwright.core.sources.arrays.values import LabelReader
 from shardwright.core.sources.image_files import folder_of
 from shardwright.core.sources.input_probe import InputProbe
@@ -86,9 +86,7 @@ def is_cifar_archive(head: bytes) -> bool:
     return bool(members) and bool(_FOLDERS.match(members[0].key))
 
 
-def read_batches(
-    part: InputPart, is_archive: bool, context: Context
-) -> Iterator[tuple[str, str, Rows, LabelReader]]:
+def read_batches(part: InputPart, context: Context) -> Iterator[tuple[str, str, Rows, LabelReader]]:
     """Yields (rest of the keys, split, images, labels) of a batch, or of each batch in an archive.
 
     What a pickle holds is copied to the spool, the rest stays in the file.
@@ -96,7 +94,7 @@ def read_batches(
     Raises:
       UsageError: If a file is damaged or no batch, or has no superclasses and they are asked for.
     """
-    if is_archive:
+    if part.detail.images.kind == CIFAR_ARCHIVE:
         files, keys = _members_of(part, context)
     else:
         folder, name = folder_of(part.path), part.path.rpartition("/")[2]
