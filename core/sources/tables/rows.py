@@ -118,7 +118,7 @@ class Rows:
             has_ids = not self._table.classes and (ref.is_candidate or self._needs is not Needs.OBJECTS)
             # The image is missing, or has a path with backslashes in remote storage.
             may_have_moved = ref.reason == QuarantineReason.UNREADABLE and not os.path.lexists(ref.uri)
-            if ref.is_candidate:
+            if ref.is_candidate and not ref.place:
                 may_have_moved = storage.is_remote(ref.uri) and "\\" in ref.uri
             if not isinstance(row, str) and may_have_moved:
                 missing.append((line, row, ref, has_ids))

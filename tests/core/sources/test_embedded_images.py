@@ -23,7 +23,11 @@ from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.tables import parquet as parquet_rows
+from shardwright.core.sources.tables.files import Table
+from shardwright.core.sources.tables.rows import Rows
 from shardwright.core.storage.ranges import RangeReader
+from shardwright.schemas.byte_range import ByteRange
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
 
@@ -184,6 +188,14 @@ def test_extra_columns_splits_and_caches(tmp_path: Path) -> None:
     assert "1.5" in candidates[0].extra and "2.5" in candidates[1].extra
     again, _ = refs_of(tmp_path / "in", tmp_path / "spool", splits="train=0.5,test=0.5")
     assert {ref.split for ref in again} == {""}
+
+
+def test_images_inside_an_object_with_a_backslash_in_its_name_are_not_searched() -> None:
+    file = storage.StoredObject("gs://b/a\\b.parquet", 9, "1")
+    table = Table(file, "Parquet", ("image", "label", "", "", ""), has_images=True)
+    image = parquet_rows.EmbeddedImage(ByteRange("spool", 0, 4), 4, "digest")
+    ((ref, _),) = Rows(table, "", ConvertSettings()).refs([(0, {"image": image, "label": "a"})])
+    assert ref.is_candidate and ref.label == "a"
 
 
 def test_faults_of_columns_are_told_for_the_images(tmp_path: Path) -> None:
