@@ -180,6 +180,8 @@ def test_tables_of_boxes_are_detected_or_refused(tmp_path: Path, photos: list[Ph
     assert "--image_root" in refusal(far, "detection")
     listed(far, image_root=tmp_path / "images")
     assert "has no such column" in refusal(several, "detection", source="box_table", label_column="klass")
+    twice = put(tmp_path / "twice.csv", HEADER.replace("width", "xmin"), rows_of(photos))
+    assert "has two columns 'xmin'; rename one of them" in refusal(twice, "detection")
 
 
 def test_images_and_boxes_are_listed(tmp_path: Path, photos: list[Photo]) -> None:
