@@ -190,11 +190,17 @@ def _look_at_local(path: str) -> InputProbe:
         return InputProbe(path, is_file=False)
     if not path:
         raise UsageError("--input is an empty text; name a folder of images.")
-    if not os.path.lexists(path):
+    try:
+        os.lstat(path)
+    except PermissionError:  # of a folder above it
+        raise UsageError(f"--input {path_text} cannot be read: permission denied.") from None
+    except (OSError, ValueError):
         name, is_named, rest = path.partition("=")
         if is_named and not rest:
-            raise UsageError(f"--input {path_text} has no path after the =; write {printable(name)}=PATH.")
-        raise UsageError(f"--input {path_text} does not exist; check the path.")
+            message = f"--input {path_text} has no path after the =; write {printable(name)}=PATH."
+        else:
+            message = f"--input {path_text} does not exist; check the path."
+        raise UsageError(message) from None
     if not os.path.isdir(path) and not os.path.isfile(path):
         raise UsageError(f"--input {path_text} is neither a folder nor a file; check the path.")
     if not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -102,6 +105,14 @@ def test_an_empty_path_and_an_empty_folder_are_refused(tmp_path: Path) -> None:
         convert(input="", output=tmp_path / "out")
     with pytest.raises(UsageError, match=f"--input {tmp_path} is empty; name a folder"):
         convert(input=tmp_path, output=tmp_path.parent / "out", layout="detection")
+
+
+def test_an_input_below_an_unreadable_folder_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        os, "lstat", mock.Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
+    )
+    with pytest.raises(UsageError, match="--input secret/photos cannot be read: permission denied"):
+        check_inputs(ConvertSettings(input=("secret/photos",)), None)
 
 
 @pytest.mark.parametrize("option", ["image_root", "mask_dir"])
