@@ -14,13 +14,7 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import annotated, class_name, number_in, split_in
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.shapes import size_of
-from shardwright.core.sources.tables.columns import (
-    USUAL,
-    check_unique,
-    looks_like_path,
-    named_column,
-    plain_name,
-)
+from shardwright.core.sources.tables.columns import USUAL, looks_like_path, named_column, plain_name
 from shardwright.core.sources.tables.image_tables import ImageTable, TableHead, parse_head, table_format
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
@@ -147,9 +141,7 @@ class BoxTable(ImageTable):
 
     def describe(self) -> str:
         """Returns the columns and the unit of the boxes."""
-        if self.has_header:
-            check_unique(printable(self.head.path), self.head.header)
-        else:
+        if not self.has_header:
             _check_bare(self.head.where, self.first_rows)
         unit = "shares of width and height" if self.is_relative else "pixels"
         if not self.has_header:

@@ -59,8 +59,8 @@ class ClassTable(ImageTable):
 
     def describe(self) -> str:
         """Returns the number of classes."""
-        if not all(self.classes) or len(set(self.classes)) < len(self.classes):
-            raise UsageError(f"{self.head.where}: its header names a class twice, or an empty class; fix it.")
+        if not all(self.classes):
+            raise UsageError(f"{self.head.where}: its header names an empty class; fix it.")
         return f"; a column for each of {counted(len(self.classes), 'class')}"
 
 

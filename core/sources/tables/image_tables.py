@@ -20,7 +20,7 @@ from shardwright.core.sources.documents import Document, DocumentFormat, ImagePa
 from shardwright.core.sources.image_files import inner_path
 from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.tables import texts
-from shardwright.core.sources.tables.columns import check_named, named_columns
+from shardwright.core.sources.tables.columns import check_named, check_unique, named_columns
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -184,6 +184,8 @@ def table_format(
         table = table_in(head, checked)
         if table is None:
             raise UsageError(f"--input {printable(path)} is not a {noun}; {rule}")
+        if table.has_header:
+            check_unique(printable(path), head.header)
         return table
 
     return DocumentFormat(

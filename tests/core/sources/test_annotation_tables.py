@@ -271,7 +271,7 @@ def test_only_files_of_the_usual_name_are_detected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("header", "message"),
-    [("filename,bird,bird", "names a class twice"), ("filename,bird,", "an empty class"), ("a,b", "0 or 1")],
+    [("filename,bird,bird", "two columns 'bird'"), ("filename,bird,", "an empty class"), ("a,b", "0 or 1")],
 )
 def test_unclear_headers_are_refused(tmp_path: Path, header: str, message: str) -> None:
     path = _put(tmp_path, f"{header}\neagle.jpg,1,0\n")
