@@ -85,7 +85,8 @@ def list_rows(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
     table, place = part.detail
     with storage.translated_errors("read", part.path):
         rows = rows_of(table, place, context.settings, context.spool)
-        yield from with_class_ids(Rows(table, part.item.prefix, context.settings).refs(rows))
+        refs = Rows(table, part.item.prefix, context.settings).refs(rows)
+        yield from with_class_ids((ref, not table.classes) for ref in refs)
     yield from map(ClassId, table.classes, range(len(table.classes)))
 
 
@@ -107,32 +108,28 @@ class Rows:
         self._row = f"{printable(name)}, {'row' if table.kind in KINDS else 'line'} "
         self._own_key = self._prefix + key_from_bytes(name.encode("utf-8", "surrogateescape"))
 
-    def refs(self, rows: Iterable[Row]) -> Iterator[tuple[ImageRef, bool]]:
-        """Yields a reference for each row, and whether numbers of its classes are ids.
-
-        Missing images come last, because one search finds all of them.
-        """
-        missing: list[tuple[int, Mapping[str, Any], ImageRef, bool]] = []
+    def refs(self, rows: Iterable[Row]) -> Iterator[ImageRef]:
+        """Yields a reference for each row. Missing images come last, because one search finds all of them."""
+        missing: list[tuple[int, Mapping[str, Any], ImageRef]] = []
         for line, row in rows:
             ref = self._ref(line, row)
-            has_ids = not self._table.classes and (ref.is_candidate or self._needs is not Needs.OBJECTS)
             # The image is missing, or has a path with backslashes in remote storage.
             may_have_moved = ref.reason == QuarantineReason.UNREADABLE and not os.path.lexists(ref.uri)
             if ref.is_candidate and not ref.place:
                 may_have_moved = storage.is_remote(ref.uri) and "\\" in ref.uri
             if not isinstance(row, str) and may_have_moved:
-                missing.append((line, row, ref, has_ids))
+                missing.append((line, row, ref))
             else:
-                yield ref, has_ids
+                yield ref
         image = self._table.names[0]
-        moved = find_moved((_path(row[image]) for _, row, *_ in missing), self._table.root or ".")
-        for line, row, ref, has_ids in missing:
+        moved = find_moved((_path(row[image]) for _, row, _ in missing), self._table.root or ".")
+        for line, row, ref in missing:
             path, fault = moved.get(_path(row[image]), ("", ""))
             if path:
                 ref = self._ref(line, {**row, image: path})
             elif fault:
                 ref = ref.quarantined(QuarantineReason.UNREADABLE, f"{self._row}{line}: {fault}")
-            yield ref, has_ids
+            yield ref
 
     def _ref(self, line: int, row: Mapping[str, Any] | str) -> ImageRef:
         """Returns the reference of a row, which may be a message about what is wrong with it."""

@@ -194,7 +194,7 @@ def test_images_inside_an_object_with_a_backslash_in_its_name_are_not_searched()
     file = storage.StoredObject("gs://b/a\\b.parquet", 9, "1")
     table = Table(file, "Parquet", ("image", "label", "", "", ""), has_images=True)
     image = parquet_rows.EmbeddedImage(ByteRange("spool", 0, 4), 4, "digest")
-    ((ref, _),) = Rows(table, "", ConvertSettings()).refs([(0, {"image": image, "label": "a"})])
+    (ref,) = Rows(table, "", ConvertSettings()).refs([(0, {"image": image, "label": "a"})])
     assert ref.is_candidate and ref.label == "a"
 
 

@@ -178,6 +178,8 @@ def test_ids_sizes_and_other_fields_are_read(tmp_path: Path) -> None:
     objects = {(item.label, item.area, item.crowd) for item in annotations.objects or ()}
     assert annotations.size == photos[3].size and objects == {("0", 7, True), ("1", 7, True)}
     assert {ref.split for ref in found.refs.values()} == {"train"}
+    elsewhere = [row | {"file_name": f"/home/ann/{row['file_name']}"} for row in rows]
+    assert listed(write_jsonl(tmp_path / "moved.jsonl", elsewhere)).ids == found.ids
 
 
 def test_messages_about_faults_name_the_line(tmp_path: Path) -> None:
