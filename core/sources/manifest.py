@@ -7,7 +7,6 @@ line number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
@@ -18,7 +17,6 @@ from shardwright.core.sources.folder_tree import split_of_folder
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputPart, Source
 from shardwright.core.sources.tables import files, texts
-from shardwright.core.sources.tables.columns import check_layout
 from shardwright.core.sources.tables.files import Table
 from shardwright.core.sources.tables.rows import SETTINGS, list_rows
 from shardwright.core.storage.store import StoredObject
@@ -36,12 +34,9 @@ _METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), 
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
-    if not probe.is_file:
-        return bool(_names_in(probe, settings, _FILES_TRIED))
-    may_be = texts.may_be_list(probe.name) and (
-        texts.is_listing(probe.head) or texts.is_path_list(probe.head)
-    )
-    return bool(texts.kind_of(probe.name)) or may_be
+    if probe.is_file:
+        return bool(texts.kind_of_table(probe.name, probe.head))
+    return bool(_names_in(probe, settings, _FILES_TRIED))
 
 
 def _names_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
@@ -76,21 +71,20 @@ def _metadata_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
 
     A metadata file counts only if it has classes or objects, and its images exist.
     """
-    names = _metadata_beside_images(probe, "")
-    if not names and settings.record_layout.needs is Needs.OBJECTS:  # the images may be in subfolders
-        names = [name for name in probe.files if name in _METADATA][:1]
+    name = _metadata_beside_images(probe)
+    if not name and settings.record_layout.needs is Needs.OBJECTS:  # the images may be in subfolders
+        name = next(filter(probe.has_file, _METADATA), "")
+    names = [name] if name else []
     if not names and all(map(split_of_folder, probe.folders)):
-        beside = [_metadata_beside_images(probe.inside(folder), f"{folder}/") for folder in probe.folders]
-        names = [name for each in beside for name in each] if all(beside) else []
+        beside = {folder: _metadata_beside_images(probe.inside(folder)) for folder in probe.folders}
+        names = [f"{folder}/{name}" for folder, name in beside.items()] if all(beside.values()) else []
     return names if all(_goes_with_images(probe, name, settings) for name in names) else []
 
 
-def _metadata_beside_images(folder: InputProbe, above: str) -> list[str]:
+def _metadata_beside_images(folder: InputProbe) -> str:
     if not any(map(is_image_name, folder.files)):
-        return []
-    # The probe does not list all files of a large folder.
-    names = (name for name in _METADATA if storage.exists(storage.join(folder.path, name)))
-    return [f"{above}{name}" for name in islice(names, 1)]
+        return ""
+    return next(filter(folder.has_file, _METADATA), "")
 
 
 def _goes_with_images(probe: InputProbe, name: str, settings: ConvertSettings) -> bool:
@@ -170,7 +164,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     file = manifest.file
     if not probe.is_file:
         _check_one_metadata(file.path)
-    check_layout(printable(file.path), manifest.names, manifest.header, settings, "manifest")
+    manifest.check_layout(settings, "manifest")
     described = manifest.describe() + files.missing_images(manifest, settings)
     if manifest.kind == texts.LIST:
         split_names = printable(", ".join(name or probe.name for name in names))

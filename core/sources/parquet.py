@@ -95,7 +95,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     # The names belong to the classes of images, or of objects.
     noun = "objects" if settings.record_layout.needs is Needs.OBJECTS else "classes"
     names = f" ({counted(len(tables[0].classes), 'name')})" if tables[0].classes else ""
-    described = columns.describe_columns(tables[0].names, tables[0].has_objects, {noun: names})
+    described = tables[0].describe_columns({noun: names})
     beside = f"; {counted(images, 'image file')} beside them are read only where a row has their path"
     return f"{counts}{splits}: {described}{beside if images else ''}"
 
@@ -206,6 +206,8 @@ def table_in(file: StoredObject, settings: ConvertSettings) -> Table | None:
         head = storage.read_range(file.path, 0, parquet.HEAD_BYTES, file.size, file.version)
         kind = parquet.kind_of_file(file.path.rpartition("/")[2], head) or parquet.PARQUET
         table: Table | None = parquet.read_apart(kind, file, _table_in, kind, file, settings)
+    if table is not None:
+        table.check_layout(settings, "parquet")
     return table
 
 
@@ -224,13 +226,12 @@ def _table_in(
         label = numbered[0] if len(numbered) == 1 else ""
     named = replace(settings, image_column=image, label_column=label)
     names = columns.choose_columns(table_name, header, named, {})
-    columns.check_layout(table_name, names, header, settings, "parquet")
     classes = {
         Needs.LABEL: parquet.class_names(features.get(names[1])),
         Needs.OBJECTS: parquet.object_classes(features.get(OBJECTS)),
     }
     classes_of_rows = classes.get(settings.record_layout.needs, ())
-    return Table(file, kind, names, tuple(header), has_images=True, classes=classes_of_rows)
+    return Table(file, kind, names, tuple(header), number=0, has_images=True, classes=classes_of_rows)
 
 
 def _image_column(table_name: str, opened: parquet.Opened, features: Mapping[str, Any], named: str) -> str:

@@ -8,13 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from shardwright.core.images.signatures import is_image_name
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import printable
 
 #: Roles of columns.
 ROLES = ("image", "label", "split", "group", "sha256")
-#: What a message says about the column of each role.
-_NOUNS = ("images", "classes", "splits", "groups", "checksums")
 #: Columns of Hugging Face's imagefolder for objects and for the image size.
 OBJECTS, WIDTH, HEIGHT = "objects", "width", "height"
 #: Usual names of the classes of objects.
@@ -156,52 +153,6 @@ def choose_columns(
             "name the column with their paths with --image_column."
         )
     return tuple(chosen)
-
-
-def check_layout(
-    table_name: str, names: Sequence[str], header: Sequence[str], settings: ConvertSettings, source: str
-) -> None:
-    """Checks that a table has what the layout needs.
-
-    Args:
-      table_name: Name of the table for messages.
-      names: Names of the columns for `ROLES`.
-      header: Names of all columns.
-      settings: Checked settings.
-      source: Name of the source that reads it.
-
-    Raises:
-      UsageError: If something is missing.
-    """
-    layout = settings.record_layout
-    if layout.needs is Needs.OBJECTS and OBJECTS not in header:
-        raise UsageError(
-            f"--layout {layout.name}: {table_name} is read as {source}, but it has no column {OBJECTS}, only "
-            f"{names_shown(header)}; choose --layout classification, or another --source."
-        )
-    if layout.needs is not Needs.LABEL or settings.unlabelled == "keep" or names[1]:
-        return
-    if OBJECTS in header:
-        raise UsageError(
-            f"--layout {layout.name}: the rows of {table_name} have objects and no class; choose --layout "
-            "detection."
-        )
-    raise UsageError(
-        f"--input {table_name}: none of its columns ({names_shown(header)}) has a usual name for classes; "
-        "name the column with --label_column, or keep images without a class with --unlabelled keep."
-    )
-
-
-def describe_columns(names: Sequence[str], has_objects: bool, notes: Mapping[str, str]) -> str:
-    """Returns what the columns of a table have, for messages.
-
-    Args:
-      names: Names of the columns for `ROLES`; empty for none.
-      has_objects: Whether it has a column of objects.
-      notes: What follows the column of images, of classes or of objects, by that word.
-    """
-    parts = [f"{noun} in {name!r}{notes.get(noun, '')}" for noun, name in zip(_NOUNS, names) if name]
-    return ", ".join(parts + [f"objects in {OBJECTS!r}{notes.get('objects', '')}"] * has_objects)
 
 
 def names_shown(header: Sequence[str]) -> str:

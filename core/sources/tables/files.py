@@ -24,7 +24,7 @@ from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.source import Input, InputPart
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import columns, parquet, texts
-from shardwright.core.sources.tables.columns import looks_like_path, usual_columns
+from shardwright.core.sources.tables.columns import OBJECTS, looks_like_path, usual_columns
 from shardwright.core.sources.tables.parquet import BYTES, PATH, EmbeddedImage
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import BASE64, ByteRange
@@ -39,6 +39,8 @@ from shardwright.schemas.units import counted
 STRETCH = 16_000_000
 #: Number of rows whose images are looked for before the conversion begins.
 _ROWS_TRIED = 50
+#: What a message says about the columns in `Table.names`.
+_NOUNS = ("images", "classes", "splits", "groups", "checksums")
 #: Names of the columns of a file without a header.
 _BARE_NAMES = ("image", "label", columns.ML_USE, "", "")
 
@@ -53,7 +55,7 @@ class Table(NamedTuple):
       header: Names of all columns; empty if the file does not name them. Then rows of CSV are
         `[split,]image[,label...]`.
       begin: Byte offset of the first row.
-      number: Line number of the first row.
+      number: Number of the first row: its line, or 0 if the column of images has the images themselves.
       delimiter: Delimiter of CSV.
       skip_spaces: Whether blanks before a cell of CSV are ignored.
       is_base64: Whether the column of images has the images themselves as base64 text.
@@ -82,7 +84,7 @@ class Table(NamedTuple):
     @property
     def has_objects(self) -> bool:
         """Whether a column has objects."""
-        return columns.OBJECTS in self.header
+        return OBJECTS in self.header
 
     def describe(self) -> str:
         """Returns a description of the file for messages."""
@@ -93,7 +95,46 @@ class Table(NamedTuple):
         kind = "TSV" if self.kind == texts.CSV and self.delimiter == "\t" else self.kind
         header = " with a header" if self.kind == texts.CSV else ""
         notes = {"images": " as base64"} if self.is_base64 else {}
-        return f"a {kind} manifest{header}: {columns.describe_columns(self.names, self.has_objects, notes)}"
+        return f"a {kind} manifest{header}: {self.describe_columns(notes)}"
+
+    def describe_columns(self, notes: Mapping[str, str]) -> str:
+        """Returns what the columns have, for messages.
+
+        Args:
+          notes: What follows the column of images, of classes or of objects, by that word.
+        """
+        named = dict(zip(_NOUNS, self.names)) | {"objects": OBJECTS if self.has_objects else ""}
+        return ", ".join(f"{noun} in {name!r}{notes.get(noun, '')}" for noun, name in named.items() if name)
+
+    def check_layout(self, settings: ConvertSettings, source: str) -> None:
+        """Checks that the table has what the layout needs.
+
+        Args:
+          settings: Checked settings.
+          source: Name of the source that reads it.
+
+        Raises:
+          UsageError: If something is missing.
+        """
+        layout, table_name = settings.record_layout, printable(self.file.path)
+        if layout.needs is Needs.OBJECTS and not self.has_objects:
+            raise UsageError(
+                f"--layout {layout.name}: {table_name} is read as {source}, but it has no column {OBJECTS}, "
+                f"only {columns.names_shown(self.header)}; choose --layout classification, or another "
+                "--source."
+            )
+        if layout.needs is not Needs.LABEL or settings.unlabelled == "keep" or self.names[1]:
+            return
+        if self.has_objects:
+            raise UsageError(
+                f"--layout {layout.name}: the rows of {table_name} have objects and no class; choose "
+                "--layout detection."
+            )
+        raise UsageError(
+            f"--input {table_name}: none of its columns ({columns.names_shown(self.header)}) has a usual "
+            "name for classes; name the column with --label_column, or keep images without a class with "
+            "--unlabelled keep."
+        )
 
     def parts(self, item: Input) -> Iterator[InputPart]:
         """Yields the parts of the table that workers list in parallel."""
@@ -141,7 +182,7 @@ def open_table(file: StoredObject, settings: ConvertSettings) -> _Opened:
         columns.check_named(table_name, ("path", "class"), columns.named_columns(settings))
         return Table(file, texts.LIST, _BARE_NAMES, begin=begin), {}
     lines = texts.Lines(texts.read_steps(file, begin, file.size, HEAD_BYTES), begin)
-    if kind == texts.JSONL:
+    if kind == texts.JSONL or (not kind and head[begin:].lstrip().startswith(b"{")):
         return _jsonl_table(file, lines)
     return _csv_table(file, head, lines, settings)
 
@@ -194,7 +235,7 @@ def _jsonl_table(file: StoredObject, lines: texts.Lines) -> _Opened:
         what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
         raise UsageError(f"--input {printable(file.path)}: {what}; JSON Lines has one object on each line.")
     # Objects may be lists, or have fields.
-    tops = {name.partition(".")[0] for name in values} & {columns.OBJECTS}
+    tops = {name.partition(".")[0] for name in values} & {OBJECTS}
     header = tuple(dict.fromkeys((*values, *tops)))
     return Table(file, texts.JSONL, (), header, begin=begin), values
 
@@ -212,9 +253,8 @@ def ranges_of(table: Table) -> Iterator[tuple[int, int, int]]:
     """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
     file = table.file
     if table.kind in parquet.KINDS:
-        first = 0 if table.has_images else 1
         for begin, end, row in parquet.parts_of(table.kind, file):
-            yield begin, end, first + row
+            yield begin, end, table.number + row
         return
     begin, row = table.begin, table.number
     if file.size - begin > STRETCH:
@@ -236,7 +276,7 @@ def rows_of(
     file, (begin, end, first_row) = table.file, part
     needed = {*table.names, *(column.name for column in settings.parsed_extra_columns)} - {""}
     if settings.record_layout.needs is Needs.OBJECTS:
-        needed |= {columns.OBJECTS, columns.WIDTH, columns.HEIGHT}
+        needed |= {OBJECTS, columns.WIDTH, columns.HEIGHT}
     if table.has_images and spool is not None:
         image, *_ = table.names
         others = needed.intersection(table.header) - {image}
@@ -370,12 +410,10 @@ def embedded_image(
       file: File with the line.
     """
     text = texts.named_value(row, name)
-    outer, _, last = name.rpartition(".")
-    if text in (None, "") and last == BYTES and outer:
-        text = texts.named_value(row, f"{outer}.{PATH}")
-        return text if isinstance(text, str) else None
     if text in (None, ""):
-        return None
+        outer, _, last = name.rpartition(".")
+        path = texts.named_value(row, f"{outer}.{PATH}") if outer and last == BYTES else None
+        return path if isinstance(path, str) else None
     if not isinstance(text, str):
         return _bad(f"its image is not base64 text but {type(text).__name__}")
     payload = _payload(text)

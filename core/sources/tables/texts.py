@@ -215,20 +215,16 @@ def kind_of(name: str) -> str:
     return _KINDS.get(name[name.rfind(".") :].lower(), "") if "." in name else ""
 
 
-def may_be_list(name: str) -> bool:
-    """Returns whether a list may have this name: `train.txt`, `train.lst` or a name without extension."""
-    return "." not in name or name.lower().endswith(LIST_SUFFIXES)
-
-
 def kind_of_table(name: str, head: bytes) -> str:
-    """Returns the kind of the table in a file."""
+    """Returns the kind of the table in a file; empty if neither its name nor its beginning shows a table.
+
+    Lists, and CSV files without a header, may be named `train.txt`, `train.lst`, or without an extension.
+    """
     if kind_of_file("", head) == PARQUET:
         return PARQUET
-    if kind_of(name):
-        return kind_of(name)
-    if may_be_list(name) and is_path_list(head) and not is_listing(head):
-        return LIST
-    return JSONL if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{") else CSV
+    if not kind_of(name) and ("." not in name or name.lower().endswith(LIST_SUFFIXES)):
+        return CSV if is_listing(head) else LIST if is_path_list(head) else ""
+    return kind_of(name)
 
 
 def check_text(file_name: str, head: bytes) -> None:
