@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from shardwright.core import storage
@@ -124,20 +124,14 @@ def _files(probe: InputProbe) -> tuple[dict[str, str], dict[str, str], int]:
     """
     if probe.is_file:
         return {probe.name: ""} if kind_of_file(probe.name, probe.head) else {}, {}, 0
-    names = sorted(name for name, _ in files_below(probe.path))
-    files: dict[str, str] = {}
+    names = {name for name, _ in files_below(probe.path)}
+    places = {name: name.rpartition("/") for name in names if not is_hidden(name)}
+    saved = sorted(above for above, _, last in places.values() if last == _STATE)
+    files = dict(chain.from_iterable(_files_of_state(probe.path, above, names) for above in saved))
     left_out: dict[str, str] = {}
-    saved: set[str] = set()
     images = 0
-    for name in names:
+    for name in sorted(names - files.keys()):
         above, _, last = name.rpartition("/")
-        if last == _STATE and not is_hidden(name):
-            saved.add(above)
-            files.update(_files_of_state(probe.path, above, set(names)))
-    for name in names:
-        above, _, last = name.rpartition("/")
-        if name in files:
-            continue
         if is_hidden(name):
             left_out[name] = FilterReason.DOTFILE
         elif kind_of_file(last):
