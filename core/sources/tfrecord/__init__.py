@@ -82,61 +82,10 @@ def _parts(item: Input, context: Context) -> Iterator[InputPart]:
         yield InputPart(item, folder, left_out=others)
 
 
-@dataclass
-class _Opened:
-    """A file whose records are being listed.
-
-    Attributes:
-      part: Split with the file.
-      file: Description of the file.
-      settings: Checked settings.
-      known_records: What `dataset.json` or the file of class names says about its records.
-      records: Unpacked file.
-      unpacked: Range of that file, which says where it is, and its size and version.
-      keys: Keys that are already used.
-      class_ids: Class names and their ids, as found in records.
-    """
-
-    part: InputPart
-    file: RecordFile
-    settings: ConvertSettings
-    known_records: KnownRecords
-    records: IO[bytes]
-    unpacked: ByteRange
-    keys: set[str] = field(default_factory=set)
-    class_ids: set[ClassId] = field(default_factory=set)
-
-    @cached_property
-    def key(self) -> str:
-        """Prefix of the keys of records that have no key of their own."""
-        return self.part.item.prefix + key_of(self.file.relative)
-
-    @cached_property
-    def planar(self) -> bool:
-        """Whether raw pixels are stored channel by channel, if the records do not tell."""
-        return pixels_are_planar(files.first_records(self.records), self.settings)
-
-    def place(self, base: int, part: ByteRange) -> str:
-        """Returns the place of a part of the record that begins at `base`, encoded for a reference."""
-        file, _, _, _, size, version, *_ = self.unpacked
-        offset = base + part.offset
-        return part._replace(file=file, offset=offset, file_size=size, file_version=version).encode()
-
-    def key_of(self, name: str, index: int) -> str:
-        """Returns a key with a record's name, or with its number if the name is empty or used."""
-        key = f"{self.key}!{name}" if name else ""
-        if not key or key in self.keys:
-            key = f"{self.key}!{index:06d}"
-            while key in self.keys:
-                key += "_"
-        self.keys.add(key)
-        return key
-
-
 def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every record of a file, and the ids of its classes."""
-    file, settings = part.detail, context.settings
-    known_records = files.known_records(file, settings, part.path)
+    settings = context.settings
+    known_records = files.known_records(part.detail, settings, part.path)
     with storage.translated_errors("read", part.path):
         state = storage.state_of(part.path)
         compression = compression_of(part.path, storage.read_head(part.path, HEAD_BYTES))
@@ -144,11 +93,11 @@ def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
         if compression != "none":
             unpacked, fault = _spool(part.path, state, compression, context.spool)
         with storage.open_local(unpacked.file or part.path) as records:
-            opened = _Opened(part, file, settings, known_records, records, unpacked)
-            yield from _list_records(opened, fault)
+            opened = _Opened(part, settings, known_records, records, unpacked)
+            yield from opened.refs(fault)
         if storage.stat(part.path) != state:
             raise storage.changed(part.path)
-    yield from _class_ids(opened)
+    yield from opened.ids()
 
 
 def _spool(path: str, state: storage.StoredObject, compression: str, spool: Spool) -> tuple[ByteRange, str]:
@@ -166,136 +115,178 @@ def _spool(path: str, state: storage.StoredObject, compression: str, spool: Spoo
     return spooled, faults[0]
 
 
-def _class_ids(opened: _Opened) -> Iterator[ClassId]:
-    """Yields the class ids in the file, and those in the file beside it if the two do not conflict.
+@dataclass
+class _Opened:
+    """A file whose records are being listed.
 
-    Ids of a dataset of Shardwright are shifted to the first id of the layout to write.
+    Attributes:
+      part: Part of the input with the file.
+      settings: Checked settings.
+      known: What `dataset.json` or the file of class names says about its records.
+      records: Unpacked file.
+      unpacked: Range of that file, which says where it is, and its size and version.
+      keys: Keys that are already used.
+      class_ids: Class names and their ids, as found in records.
     """
-    shift = opened.known_records.id_shift(opened.settings.record_layout)
-    in_records = {item._replace(text="") for item in opened.class_ids}
-    others = {ClassId(name, class_id) for class_id, name in opened.known_records.names.items()} - in_records
-    names, ids = {item.name for item in in_records}, {item.id for item in in_records}
-    conflict = any(item.name in names or item.id in ids for item in others)
-    for item in opened.class_ids if conflict else opened.class_ids | others:
-        yield item._replace(id=item.id + shift)
 
+    part: InputPart
+    settings: ConvertSettings
+    known: KnownRecords
+    records: IO[bytes]
+    unpacked: ByteRange
+    keys: set[str] = field(default_factory=set)
+    class_ids: set[ClassId] = field(default_factory=set)
 
-def _list_records(opened: _Opened, fault: str) -> Iterator[ImageRef]:
-    """Yields the references of a file's records.
+    @property
+    def file(self) -> RecordFile:
+        """Description of the file."""
+        file: RecordFile = self.part.detail
+        return file
 
-    Args:
-      opened: File to list.
-      fault: Fault of the compressed stream; empty if there is none.
-    """
-    count = 0
-    for item in read_records(opened.records, None if opened.file.own else fault):
-        count = item.number + 1
-        if isinstance(item, Record):
-            yield _reference(opened, item)
-            continue
-        truncated = item.code is FindingCode.SHARD_TRUNCATED
-        reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
-        where = f"record {item.number}, bytes {item.offset:,} to {item.end:,}"
-        yield _faulty(opened, item.number, reason, f"{where}: {item.message}")
-    expected = max(count, opened.known_records.count)
-    message = fault or f"the file ends after {count:,} of {counted(expected, 'record')}"
-    for lost in range(count, min(expected, count + _MAX_MISSING)):
-        yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)
+    @cached_property
+    def key(self) -> str:
+        """Beginning of the keys of records that have no key of their own."""
+        return self.part.item.prefix + key_of(self.file.relative)
 
+    @cached_property
+    def planar(self) -> bool:
+        """Whether raw pixels are stored channel by channel, if the records do not tell."""
+        return pixels_are_planar(files.first_records(self.records), self.settings)
 
-def _faulty(opened: _Opened, index: int, reason: QuarantineReason, message: str) -> ImageRef:
-    """Returns a reference to a record that cannot be read."""
-    ref = ImageRef(key=opened.key_of("", index), uri=opened.part.path, split=opened.file.split)
-    return ref.quarantined(reason, message)
+    def refs(self, fault: str) -> Iterator[ImageRef]:
+        """Yields the references of the records.
 
+        Args:
+          fault: Fault of the compressed stream; empty if there is none.
+        """
+        count = 0
+        for item in read_records(self.records, None if self.file.own else fault):
+            count = item.number + 1
+            if isinstance(item, Record):
+                yield self._ref(item)
+                continue
+            truncated = item.code is FindingCode.SHARD_TRUNCATED
+            reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
+            where = f"record {item.number}, bytes {item.offset:,} to {item.end:,}"
+            yield self._faulty(item.number, reason, f"{where}: {item.message}")
+        expected = max(count, self.known.count)
+        message = fault or f"the file ends after {count:,} of {counted(expected, 'record')}"
+        for lost in range(count, min(expected, count + _MAX_MISSING)):
+            yield self._faulty(lost, QuarantineReason.TRUNCATED, message)
 
-def _reference(opened: _Opened, record: Record) -> ImageRef:
-    """Returns a reference to the image of a record that is not damaged."""
-    where = f"record {record.number}, byte {record.offset:,}"
-    try:
-        example = SourceRecord(record.data, opened.known_records.feature_names)
-    except ValueError as error:
-        message = f"{where}: not a tf.train.Example: {error}"
-        return _faulty(opened, record.number, QuarantineReason.CORRUPT, message)
-    ref = ImageRef(
-        key="",
-        uri=opened.part.path,
-        split=opened.file.split,
-        version=f"{masked_crc32c(record.data):08x}",
-        message=where,
-    )
-    reason, base = QuarantineReason.CORRUPT, record.offset + HEADER_BYTES
-    try:
-        source_id = example.text(FeatureRole.SOURCE_ID)
-        if example.name(FeatureRole.SOURCE_ID) != SOURCE_ID:  # the id of other features may be any text
-            source_id = number_text(source_id)
-        ref = ref._replace(key=_key(opened, example, record), source_id=source_id)
-        ref = ref._replace(file_name=_file_name(opened, example, record, ref.key))
-        image = image_of(example, opened.known_records, opened.settings)
-        if image.shape:
-            planar = opened.planar if image.planar is None and image.shape[-1] > 1 else bool(image.planar)
-            image = image._replace(planar=planar, keep=opened.settings.keeps_samples(image.dtype))
-        ref = ref._replace(size=example.size_of(image), place=opened.place(base, image))
-        reason = QuarantineReason.BAD_ANNOTATION
-        ref = _with_classes(ref, opened, example, base)
-        reason = QuarantineReason.BAD_ROW
-        return ref._replace(extra=extra_of(example, opened.known_records.columns, opened.settings))
-    except ValueError as error:
-        ref = ref if ref.key else ref._replace(key=opened.key_of("", record.number))
-        reason = error.reason if isinstance(error, NoImage) else reason
-        return ref.quarantined(reason, f"{where}: {error}")
+    def ids(self) -> Iterator[ClassId]:
+        """Yields the class ids in the file, and those in the file beside it if the two do not conflict.
 
+        Ids of a dataset of Shardwright are shifted to the first id of the layout to write.
+        """
+        shift = self.known.id_shift(self.settings.record_layout)
+        in_records = {item._replace(text="") for item in self.class_ids}
+        others = {ClassId(name, class_id) for class_id, name in self.known.names.items()} - in_records
+        names, ids = {item.name for item in in_records}, {item.id for item in in_records}
+        conflict = any(item.name in names or item.id in ids for item in others)
+        for item in self.class_ids if conflict else self.class_ids | others:
+            yield item._replace(id=item.id + shift)
 
-def _key(opened: _Opened, example: SourceRecord, record: Record) -> str:
-    """Returns the key of a record."""
-    prefix, known_records = opened.part.item.prefix, opened.known_records
-    if record.offset in known_records.keys_by_offset:
-        return prefix + known_records.keys_by_offset[record.offset]
-    features = map(example.feature, example.names.file_names)
-    texts = (values[0] for kind, values in features if kind is FeatureType.BYTES and len(values) == 1)
-    name = next((text for text in texts if 0 < len(text) <= MAX_NAME), b"")
-    if opened.file.own and name and example.name(FeatureRole.KEY):
-        text = str(name, "utf-8")
-        return prefix + known_records.keys_by_name.get(text, text)
-    return opened.key_of(key_from_bytes(name), record.number)
+    def _faulty(self, index: int, reason: QuarantineReason, message: str) -> ImageRef:
+        """Returns a reference to a record that cannot be read."""
+        ref = ImageRef(self._key_with("", index), self.part.path, split=self.file.split)
+        return ref.quarantined(reason, message)
 
+    def _ref(self, record: Record) -> ImageRef:
+        """Returns a reference to the image of a record that is not damaged."""
+        where = f"record {record.number}, byte {record.offset:,}"
+        try:
+            example = SourceRecord(record.data, self.known.feature_names)
+        except ValueError as error:
+            message = f"{where}: not a tf.train.Example: {error}"
+            return self._faulty(record.number, QuarantineReason.CORRUPT, message)
+        version = f"{masked_crc32c(record.data):08x}"
+        ref = ImageRef("", self.part.path, split=self.file.split, version=version, message=where)
+        reason, base = QuarantineReason.CORRUPT, record.offset + HEADER_BYTES
+        try:
+            source_id = example.text(FeatureRole.SOURCE_ID)
+            if example.name(FeatureRole.SOURCE_ID) != SOURCE_ID:  # the id of other features may be any text
+                source_id = number_text(source_id)
+            ref = ref._replace(key=self._key(example, record), source_id=source_id)
+            ref = ref._replace(file_name=self._file_name(example, record, ref.key))
+            image = image_of(example, self.known, self.settings)
+            if image.shape:
+                planar = self.planar if image.planar is None and image.shape[-1] > 1 else bool(image.planar)
+                image = image._replace(planar=planar, keep=self.settings.keeps_samples(image.dtype))
+            ref = ref._replace(size=example.size_of(image), place=self._place(base, image))
+            reason = QuarantineReason.BAD_ANNOTATION
+            ref = self._with_classes(ref, example, base)
+            reason = QuarantineReason.BAD_ROW
+            return ref._replace(extra=extra_of(example, self.known.columns, self.settings))
+        except ValueError as error:
+            ref = ref if ref.key else ref._replace(key=self._key_with("", record.number))
+            reason = error.reason if isinstance(error, NoImage) else reason
+            return ref.quarantined(reason, f"{where}: {error}")
 
-def _file_name(opened: _Opened, example: SourceRecord, record: Record, key: str) -> str:
-    """Returns the file name that a record gives its image; empty if it gives none, or its key."""
-    has_name = example.name(FeatureRole.KEY)
-    name = example.text(FeatureRole.KEY if has_name else FeatureRole.FILE_BASENAME)
-    before = opened.known_records.keys_by_offset.get(record.offset, "")
-    is_key = opened.part.item.prefix + name == key
-    return "" if is_key or name in (before, before.rpartition("/")[2]) else name
+    def _place(self, base: int, part: ByteRange) -> str:
+        """Returns the place of a part of the record that begins at `base`, encoded for a reference."""
+        file, _, _, _, size, version, *_ = self.unpacked
+        offset = base + part.offset
+        return part._replace(file=file, offset=offset, file_size=size, file_version=version).encode()
 
+    def _key(self, example: SourceRecord, record: Record) -> str:
+        """Returns the key of a record."""
+        prefix = self.part.item.prefix
+        if record.offset in self.known.keys_by_offset:
+            return prefix + self.known.keys_by_offset[record.offset]
+        features = map(example.feature, example.names.file_names)
+        texts = (values[0] for kind, values in features if kind is FeatureType.BYTES and len(values) == 1)
+        name = next((text for text in texts if 0 < len(text) <= MAX_NAME), b"")
+        if self.file.own and name and example.name(FeatureRole.KEY):
+            text = str(name, "utf-8")
+            return prefix + self.known.keys_by_name.get(text, text)
+        return self._key_with(key_from_bytes(name), record.number)
 
-def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, base: int) -> ImageRef:
-    """Returns a reference with the classes, annotations and split that the record says.
+    def _key_with(self, name: str, index: int) -> str:
+        """Returns a key with a record's name, or with its number if the name is empty or used."""
+        key = f"{self.key}!{name}" if name else ""
+        if not key or key in self.keys:
+            key = f"{self.key}!{index:06d}"
+            while key in self.keys:
+                key += "_"
+        self.keys.add(key)
+        return key
 
-    Raises:
-      ValueError: If the record contradicts itself, or has no value that the layout needs.
-    """
-    settings = opened.settings
-    layout = settings.record_layout
-    if layout.needs is Needs.LABEL:
-        synsets = FeatureRole.SYNSET in layout.by_role
-        classes = classes_of_image(example, opened.known_records.names, opened.file.own, synsets)
-        if len(classes.names) > 1 and not settings.label_separator:
-            count = counted(len(classes.names), "class")
-            raise ValueError(f"it has {count}; set --label_separator to store several for an image")
-        ref = ref._replace(label=LABEL_SEPARATOR.join(classes.names))
-        if not classes.names:
-            ref = ref._replace(message=f"{ref.message}: it has no class")
-    else:
-        must, place_of = settings.unlabelled != "keep", partial(opened.place, base)
-        annotations, classes = annotations_of(example, layout, opened.known_records.names, place_of, must)
-        ref = annotated(ref, annotations)
-    opened.class_ids.update(classes.ids)
-    if (split := example.name(FeatureRole.SPLIT)) and not ref.split and keeps_splits(settings):
-        kind, values = example.feature(split)
-        text = str(values[0], "utf-8", "replace") if kind is FeatureType.BYTES and values else ""
-        return ref._replace(split=split_name(text))
-    return ref
+    def _file_name(self, example: SourceRecord, record: Record, key: str) -> str:
+        """Returns the file name that a record gives its image; empty if it gives none, or its key."""
+        has_name = example.name(FeatureRole.KEY)
+        name = example.text(FeatureRole.KEY if has_name else FeatureRole.FILE_BASENAME)
+        before = self.known.keys_by_offset.get(record.offset, "")
+        is_key = self.part.item.prefix + name == key
+        return "" if is_key or name in (before, before.rpartition("/")[2]) else name
+
+    def _with_classes(self, ref: ImageRef, example: SourceRecord, base: int) -> ImageRef:
+        """Returns a reference with the classes, annotations and split that the record says.
+
+        Raises:
+          ValueError: If the record contradicts itself, or has no value that the layout needs.
+        """
+        settings, names = self.settings, self.known.names
+        layout = settings.record_layout
+        if layout.needs is Needs.LABEL:
+            synsets = FeatureRole.SYNSET in layout.by_role
+            classes = classes_of_image(example, names, self.file.own, synsets)
+            if len(classes.names) > 1 and not settings.label_separator:
+                count = counted(len(classes.names), "class")
+                raise ValueError(f"it has {count}; set --label_separator to store several for an image")
+            ref = ref._replace(label=LABEL_SEPARATOR.join(classes.names))
+            if not classes.names:
+                ref = ref._replace(message=f"{ref.message}: it has no class")
+        else:
+            must, place_of = settings.unlabelled != "keep", partial(self._place, base)
+            annotations, classes = annotations_of(example, layout, names, place_of, must)
+            ref = annotated(ref, annotations)
+        self.class_ids.update(classes.ids)
+        if (split := example.name(FeatureRole.SPLIT)) and not ref.split and keeps_splits(settings):
+            kind, values = example.feature(split)
+            text = str(values[0], "utf-8", "replace") if kind is FeatureType.BYTES and values else ""
+            return ref._replace(split=split_name(text))
+        return ref
 
 
 SOURCE = Source(
