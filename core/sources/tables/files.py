@@ -41,7 +41,8 @@ STRETCH = 16_000_000
 _ROWS_TRIED = 50
 #: What a message says about the columns in `Table.names`.
 _NOUNS = ("images", "classes", "splits", "groups", "checksums")
-#: Names of the columns of a file without a header.
+#: What messages call the columns of a file without a header, and their names in `Table.names`.
+_UNNAMED = ("path", "class")
 _BARE_NAMES = ("image", "label", columns.ML_USE, "", "")
 
 
@@ -117,11 +118,11 @@ class Table(NamedTuple):
           UsageError: If something is missing.
         """
         layout, table_name = settings.record_layout, printable(self.file.path)
+        names = columns.names_shown(self.header or _UNNAMED)
         if layout.needs is Needs.OBJECTS and not self.has_objects:
             raise UsageError(
                 f"--layout {layout.name}: {table_name} is read as {source}, but it has no column {OBJECTS}, "
-                f"only {columns.names_shown(self.header)}; choose --layout classification, or another "
-                "--source."
+                f"only {names}; choose --layout classification, or another --source."
             )
         if layout.needs is not Needs.LABEL or settings.unlabelled == "keep" or self.names[1]:
             return
@@ -131,9 +132,8 @@ class Table(NamedTuple):
                 "--layout detection."
             )
         raise UsageError(
-            f"--input {table_name}: none of its columns ({columns.names_shown(self.header)}) has a usual "
-            "name for classes; name the column with --label_column, or keep images without a class with "
-            "--unlabelled keep."
+            f"--input {table_name}: none of its columns ({names}) has a usual name for classes; name the "
+            "column with --label_column, or keep images without a class with --unlabelled keep."
         )
 
     def parts(self, item: Input) -> Iterator[InputPart]:
@@ -179,7 +179,7 @@ def open_table(file: StoredObject, settings: ConvertSettings) -> _Opened:
     texts.check_text(table_name, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == texts.LIST:
-        columns.check_named(table_name, ("path", "class"), columns.named_columns(settings))
+        columns.check_named(table_name, _UNNAMED, columns.named_columns(settings))
         return Table(file, texts.LIST, _BARE_NAMES, begin=begin), {}
     lines = texts.Lines(texts.read_steps(file, begin, file.size, HEAD_BYTES), begin)
     if kind == texts.JSONL or (not kind and head[begin:].lstrip().startswith(b"{")):

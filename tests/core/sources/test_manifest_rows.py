@@ -223,7 +223,9 @@ def test_layouts_decide_whether_objects_are_read(tmp_path: Path) -> None:
         assert decode_extra(found.refs[photo.name].extra) == {"price": [1.5]}
     assert "have objects and no class; choose --layout detection" in refusal(tmp_path)
     write_jsonl(tmp_path / "rows.jsonl", [{"file_name": photo.name, "label": "a"} for photo in photos])
-    assert "no column objects" in refusal(tmp_path / "rows.jsonl", "detection")
+    assert "no column objects, only file_name, label;" in refusal(tmp_path / "rows.jsonl", "detection")
+    (tmp_path / "list.txt").write_text(f"{photos[0].name} a\n")
+    assert "no column objects, only path, class;" in refusal(tmp_path / "list.txt", "detection")
 
 
 _IMAGES = [png(number, (40 + number, 30)) for number in range(6)]
