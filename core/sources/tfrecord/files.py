@@ -68,6 +68,8 @@ _IMAGE_CLASS_FILES = (
 _OBJECT_CLASS_FILES = ("label_map.pbtxt", "labelmap.pbtxt", "objects-label.labels.txt")
 
 _NUMBERED = re.compile(r"(\d{1,18}):(.*)\Z")
+#: Comments of a label map, and the messages inside its items.
+_SKIPPED = re.compile(r"(?m)^\s*#.*$|\bkeypoints\s*:?\s*\{[^{}]*\}")
 _ITEM = re.compile(r"item\s*:?\s*\{([^{}]*)\}")
 _STRING = r"""\s*:\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')"""
 _NAME = re.compile(r"(?<![a-z_])name" + _STRING)
@@ -276,7 +278,7 @@ def _parse_label_map(text: str) -> dict[int, str]:
     Display names replace names that are codes of Open Images.
     """
     names: dict[int, str] = {}
-    for item in _ITEM.findall(re.sub(r"(?m)^\s*#.*$", "", text)):
+    for item in _ITEM.findall(_SKIPPED.sub("", text)):
         class_id, name, display_name = _ID.search(item), _NAME.search(item), _DISPLAY_NAME.search(item)
         chosen = display_name if display_name and (not name or _unquoted(name).startswith("/m/")) else name
         if class_id and chosen:

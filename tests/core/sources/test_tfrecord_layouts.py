@@ -422,6 +422,7 @@ def test_file_names_of_tfds_give_any_split() -> None:
         ("label_map.pbtxt", "item { id: 1 name: 'a' }", {1: "a"}),
         ("label_map.pbtxt", 'item {\n name: "b\\"c"\n id: 2 }', {2: 'b"c'}),
         ("label_map.pbtxt", "# item { id: 1 name: 'no' }\nitem { id: 3\n name: 'x' }", {3: "x"}),
+        ("label_map.pbtxt", "item { id: 1 name: 'a' keypoints { id: 2 label: 'x' } }", {1: "a"}),
         ("label_map.pbtxt", "item { id: 1 }", {}),
         ("label_map.pbtxt", "item {" * 1000, {}),
         ("label_map.pbtxt", 'item { id: 1 name: "a\\nb" }', {1: "a\nb"}),
