@@ -30,7 +30,7 @@ from shardwright.core.salvage.salvaged_ledger import (
     lost_range,
     reconcile,
 )
-from shardwright.core.shards.finish import finish_shard, removed_on_failure
+from shardwright.core.shards.finish import finish_shard
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.dataset import Shard
@@ -248,7 +248,7 @@ def _new_file(task: SalvageTask) -> Iterator[IO[bytes]]:
     """Opens the temporary file of a shard; removes it if the block fails."""
     with storage.translated_errors("write", storage.join(task.output, task.file)):
         temporary = storage.temporary_path(task.output, task.file, existing=task.hold is not None)
-        with removed_on_failure(temporary), open(temporary, "wb") as target:
+        with storage.removed_on_failure(temporary), open(temporary, "wb") as target:
             yield target
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +38,7 @@ def finish_shard(
       EngineError: If the lease was lost.
       OSError: If the storage failed.
     """
-    with removed_on_failure(temporary):
+    with storage.removed_on_failure(temporary):
         if hold is not None:
             hold.check()
         with open(temporary, "rb") as shard:
@@ -76,17 +75,6 @@ def files_of(place: ShardPlace, ledger: bytes, index: bytes) -> dict[str, str]:
     """
     contents = {ledger_file(*place): ledger, **({index_file(*place): index} if index else {})}
     return {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
-
-
-@contextlib.contextmanager
-def removed_on_failure(temporary: str) -> Iterator[None]:
-    """Removes a temporary file, if possible, when the block fails."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def condense(results: Iterable[ShardResult]) -> list[ShardResult]:

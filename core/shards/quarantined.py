@@ -18,7 +18,6 @@ from shardwright.core import storage
 from shardwright.core.concurrency.thread_pool import CONNECTIONS, each, ordered_map, reading_executor
 from shardwright.core.dataset_files import json_lines
 from shardwright.core.lease import HeldLease, while_held
-from shardwright.core.shards.finish import removed_on_failure
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import ShardResult, load_ledger
@@ -144,7 +143,7 @@ def write_in_parts(directory: str, name: str, texts: Iterable[bytes], hold: Held
     """
     digest = hashlib.sha256()
     temporary = storage.temporary_path(directory, name, existing=hold is not None)
-    with removed_on_failure(temporary):
+    with storage.removed_on_failure(temporary):
         with open(temporary, "wb", buffering=_WRITE_BYTES) as file:
             for text in texts:
                 digest.update(text)

@@ -16,7 +16,7 @@ from shardwright.core.images.encode import HEIF_DECODER, codec_versions, decoder
 from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.framing import FRAME_BYTES
-from shardwright.core.shards.finish import finish_shard, removed_on_failure, write_ledger
+from shardwright.core.shards.finish import finish_shard, write_ledger
 from shardwright.core.shards.reuse import NO_BUILD, PreviousRecords, ReusableBuilds, reuse_shard
 from shardwright.core.shards.shard_plan import ShardPlan
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -150,7 +150,7 @@ class ShardWriter:
         self.verdicts.update(dict.fromkeys(reusable.damaged, False))
         trust = reusable.trust_mtime and plan.place[:2] not in reusable.content_changed
         previous = PreviousRecords(build, plan, trust, reusable.touched, self.verdicts)
-        with removed_on_failure(temporary), previous as records:
+        with storage.removed_on_failure(temporary), previous as records:
             opened = self.sink.open(temporary)
             try:
                 return self._write_images(plan, records, opened)

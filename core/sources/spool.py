@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO
@@ -53,14 +51,10 @@ class Spool:
             if not storage.exists(path):
                 storage.make_dirs(self.path, inside=self.directory)
                 temporary = storage.temporary_path(self.directory, name, existing=True)
-                try:
+                with storage.removed_on_failure(temporary):
                     with UNDERWAY.working_on(place, "unpack"), open(temporary, "wb") as file:
                         write(file)
                     storage.move_into_place(temporary, path)
-                except BaseException:
-                    with contextlib.suppress(OSError):
-                        os.unlink(temporary)
-                    raise
             size = storage.size_of(path)
             return ByteRange(path, 0, size, file_size=size)
 

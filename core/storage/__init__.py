@@ -30,6 +30,7 @@ from shardwright.core.storage.faults import is_impossible as is_impossible
 from shardwright.core.storage.faults import translated_errors as translated_errors
 from shardwright.core.storage.local import local_version as local_version
 from shardwright.core.storage.local import read_fully as read_fully
+from shardwright.core.storage.local import removed_on_failure as removed_on_failure
 from shardwright.core.storage.local import unfinished as unfinished
 from shardwright.core.storage.store import PART_BYTES, RemoteStore, Store
 from shardwright.core.storage.store import NoConditions as NoConditions

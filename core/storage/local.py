@@ -153,24 +153,33 @@ def make_dirs(path: str, inside: str = "") -> None:
             os.mkdir(folder)
 
 
+@contextlib.contextmanager
+def removed_on_failure(temporary: str) -> Iterator[None]:
+    """Removes a temporary file, if possible, when the block fails."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
 def _write(path: str, fill: Callable[[IO[bytes]], object], inside: str = "") -> None:
     """Has a function fill a file. Tries again if a rebuild removes it as a leftover of a killed run."""
     for last in (False, True):
         make_dirs(os.path.dirname(path), inside)
         temporary = unfinished(path)
         try:
-            with open(temporary, "wb") as file:
-                fill(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            with removed_on_failure(temporary):
+                with open(temporary, "wb") as file:
+                    fill(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
             return
         except FileNotFoundError:
             if last:
                 raise
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
 
 
 @contextlib.contextmanager
