@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from shardwright.core import storage
@@ -40,7 +41,7 @@ from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT
-from shardwright.schemas.ledger import ShardHeader, ShardResult, SourceSizes
+from shardwright.schemas.ledger import ShardHeader, ShardResult, ShardTotals, total_of, totals_of_splits
 from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
@@ -112,14 +113,13 @@ def check_counts(forecast: Forecast, results: Sequence[ShardResult], checks: Seq
             f"The counts do not agree: the plan has the shards {dict(forecast.plan.shards)}, "
             f"and {dict(shards)} were written; run again with --resume."
         )
-    accounted: Counter[str] = Counter()
-    for header in headers:
-        accounted[header.split] += sum(header.counts.values()) - header.multiplied
+    totals = totals_of_splits(headers)
     for split, listed in forecast.listed.items():
-        if accounted[split] != listed:
+        accounted = totals[split].counts.total() - totals[split].multiplied
+        if accounted != listed:
             raise EngineError(
                 f"The counts do not agree: split {split!r} had {counted(listed, 'file')} listed and "
-                f"{accounted[split]:,} accounted for; run again with --resume."
+                f"{accounted:,} accounted for; run again with --resume."
             )
     read_back = {check.file: check.records for check in checks if check.file}
     for header in headers:
@@ -204,25 +204,22 @@ def _outcome(
     job: ConversionJob, forecast: Forecast, result: Dataset, results: Sequence[ShardResult]
 ) -> dict[str, Any]:
     """Returns the outcome of a conversion, before its findings are known."""
-    headers = [shard.header for shard in results]
-    boxes: Counter[str] = Counter()
-    for header in headers:
-        boxes.update(header.boxes)
+    total = total_of(sorted((shard.header for shard in results), key=attrgetter("file")))
     return {
         **new_outcome(job.started, job.hold),
         "fingerprint": result.fingerprint,
         "ledger": result.ledger,
         "reused_shards": sum(shard.reused for shard in results),
-        "animated": sum(header.animated for header in headers),
-        "damaged": sum(header.damaged for header in headers),
-        "warned": sum(header.warned for header in headers),
-        "kept": sum(header.kept for header in headers),
-        "boxes": dict(boxes),
+        "animated": total.animated,
+        "damaged": total.damaged,
+        "warned": total.warned,
+        "kept": total.kept,
+        "boxes": dict(total.boxes),
         "findings": {},
         "warnings": [
             *forecast.warnings,
-            *box_warnings(boxes, results),
-            *_private_warnings(headers),
+            *box_warnings(total),
+            *_private_warnings(total.private),
             *result.balance.sentences,
         ],
     }
@@ -269,25 +266,18 @@ def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionJob) -> 
     return hold
 
 
-def box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> Iterator[str]:
+def box_warnings(total: ShardTotals) -> Iterator[str]:
     """Yields a warning for each kind of annotation that could not be used."""
-    if boxes.get("dropped"):
-        shards = sorted(results, key=lambda result: result.header.file)
-        texts = [text for result in shards for text in result.header.bad_boxes][:_SHOWN]
-        count = boxes["dropped"]
-        examples = "; ".join(map(printable, texts))
+    if count := total.boxes["dropped"]:
+        examples = "; ".join(map(printable, total.bad_boxes[:_SHOWN]))
         yield f"{counted(count, 'bad annotation')} {is_or_are(count)} left out, such as {examples}."
-    if boxes.get("unlisted"):
-        count = boxes["unlisted"]
+    if count := total.boxes["unlisted"]:
         segments = counted(count, "segment")
         yield f"{segments} of masks {is_or_are(count)} not listed by the source and not counted."
 
 
-def _private_warnings(headers: Iterable[ShardHeader]) -> Iterator[str]:
+def _private_warnings(counts: Counter[str]) -> Iterator[str]:
     """Yields a warning if the metadata of kept originals have data about people."""
-    counts: Counter[str] = Counter()
-    for header in headers:
-        counts.update(header.private)
     if counts:
         kinds = ", ".join(
             f"{PRIVATE_KINDS[kind]} ({counts[kind]:,})" for kind in PRIVATE_KINDS if counts[kind]
@@ -376,31 +366,26 @@ def _first_failure_of_hook(quarantine: str) -> str:
 def _run(
     job: ConversionJob, forecast: Forecast, results: Sequence[ShardResult], shares: SplitShares | None
 ) -> dict[str, Any]:
+    headers = [result.header for result in results]
     written = [result for result in results if result.header.file and not result.reused]
-    sizes = SourceSizes()
-    for result in results:
-        sizes.merge(result.header.sources)
     starts = [result.started for result in written]
     ended = [result.finished for result in written]
     facts = {
         "splits_from": str(forecast.splits_from),
         **({"split_shares": shares.as_json()} if shares is not None else {}),
-        **({"folds": _folds(forecast, results)} if "folds" in forecast.plan.settings else {}),
-        "sources": sizes.summary(),
+        **({"folds": _folds(forecast, headers)} if "folds" in forecast.plan.settings else {}),
+        "sources": total_of(headers).sources.summary(),
         "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
         "reused_shards": sum(result.reused for result in results),
     }
     return run_document(job.run, job.output, job.started, facts)
 
 
-def _folds(forecast: Forecast, results: Iterable[ShardResult]) -> dict[str, list[int]]:
+def _folds(forecast: Forecast, headers: Iterable[ShardHeader]) -> dict[str, list[int]]:
     """Returns the number of records in each fold of each split."""
     numbers = range(int(forecast.plan.settings["folds"]))
-    counts: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
-    for result in results:
-        if result.header.split != NO_SPLIT:
-            counts[result.header.split].update(result.header.folds)
-    return {split: [fold_counts[str(fold)] for fold in numbers] for split, fold_counts in counts.items()}
+    totals = totals_of_splits(headers)
+    return {split: [totals[split].folds[str(fold)] for fold in numbers] for split in forecast.plan.shards}
 
 
 def _remove_stale(

@@ -193,8 +193,8 @@ class SourceSizes(Sums):
 
 
 @dataclass(kw_only=True)
-class ShardTotals:
-    """The sums of the entries of one shard, added one by one; they grow only with the number of classes.
+class ShardTotals(Sums):
+    """The sums of the entries of shards; those of one shard grow only with the number of classes.
 
     Attributes:
       counts: Outcome -> files.
@@ -515,6 +515,22 @@ def ledger_json(
     }
 
 
+def total_of(parts: Iterable[ShardTotals]) -> ShardTotals:
+    """Returns the sums of parts together, such as the headers of shards."""
+    total = ShardTotals()
+    for part in parts:
+        total.merge(part)
+    return total
+
+
+def totals_of_splits(headers: Iterable[ShardHeader]) -> defaultdict[str, ShardTotals]:
+    """Returns the sums of the shards of each split; a split without shards has sums of nothing."""
+    totals = defaultdict[str, ShardTotals](ShardTotals)
+    for header in headers:
+        totals[header.split].merge(header)
+    return totals
+
+
 def sums_of_headers(headers: Iterable[ShardHeader], splits: Iterable[str]) -> dict[str, Any]:
     """Returns the fields `ledger`, `class_counts`, `formats` and `dtypes` of `dataset.json`.
 
@@ -522,20 +538,13 @@ def sums_of_headers(headers: Iterable[ShardHeader], splits: Iterable[str]) -> di
       headers: Headers of all ledgers.
       splits: The splits of the dataset. The ledger also counts files without a split.
     """
-    counts, class_counts, formats, reasons = (defaultdict[str, Counter[str]](Counter) for _ in range(4))
-    dtypes: Counter[str] = Counter()
-    for header in headers:
-        counts[header.split].update(header.counts)
-        class_counts[header.split].update(header.class_counts)
-        formats[header.split].update(header.formats)
-        dtypes.update(header.dtypes)
-        for outcome, of_outcome in header.reasons.items():
-            reasons[outcome].update(of_outcome)
+    of_split = totals_of_splits(headers)
+    total, counts = total_of(of_split.values()), {split: sums.counts for split, sums in of_split.items()}
     return {
-        "ledger": ledger_json(counts, reasons),
-        "class_counts": {split: in_name_order(class_counts[split]) for split in splits},
-        "formats": {split: in_name_order(formats[split]) for split in splits},
-        "dtypes": in_name_order(dtypes),
+        "ledger": ledger_json(counts, total.reasons),
+        "class_counts": {split: in_name_order(of_split[split].class_counts) for split in splits},
+        "formats": {split: in_name_order(of_split[split].formats) for split in splits},
+        "dtypes": in_name_order(total.dtypes),
     }
 
 

@@ -20,6 +20,7 @@ import math
 import struct
 import sys
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import accumulate, pairwise
@@ -96,8 +97,11 @@ def _merged(mine: Any, other: Any) -> Any:
     """Returns the sum of two values. Names and switches are the same in both."""
     if mine is None or other is None or isinstance(mine, bool | str):
         return mine
-    if isinstance(mine, int):
+    if isinstance(mine, int | tuple):
         return mine + other
+    if isinstance(mine, Counter):
+        mine.update(other)
+        return mine
     if isinstance(mine, list):
         return [_merged(*pair) for pair in zip(mine, other, strict=True)]
     if isinstance(mine, dict):

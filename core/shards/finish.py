@@ -87,10 +87,7 @@ def condense(results: Iterable[ShardResult]) -> list[ShardResult]:
     bare: list[ShardResult] = []
     for result in results:
         header = result.header
-        sums = splits.setdefault(header.split, ShardTotals())
-        sums.class_counts.update(header.class_counts)
-        sums.formats.update(header.formats)
-        sums.sources.merge(header.sources)
+        splits.setdefault(header.split, ShardTotals()).merge(header)
         bare.append(replace(result, header=replace(header, **_summed(ShardTotals()))))
     for place, result in enumerate(bare):
         if (totals := splits.pop(result.header.split, None)) is not None:

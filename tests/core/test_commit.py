@@ -27,9 +27,11 @@ from shardwright.schemas.ledger import (
     Entry,
     ShardHeader,
     ShardResult,
+    ShardTotals,
     SourceSizes,
     load_ledger,
     sums_of_headers,
+    total_of,
 )
 from shardwright.schemas.plan import ShardPlace, ledger_file
 
@@ -103,14 +105,14 @@ def test_a_step_is_repeated_only_for_the_same_fingerprint(
     assert not commit.was_swapped(job, made, [])  # type: ignore[arg-type]
 
 
-def test_annotations_that_cannot_be_used_are_warnings(headers: list[ShardHeader]) -> None:
-    bad = replace(headers[0], bad_boxes=("birds/1.jpg: it is empty",))
-    warnings = list(commit.box_warnings({"dropped": 1, "unlisted": 2}, [ShardResult(bad)]))
+def test_annotations_that_cannot_be_used_are_warnings() -> None:
+    boxes = Counter({"dropped": 1, "unlisted": 2})
+    warnings = list(commit.box_warnings(ShardTotals(boxes=boxes, bad_boxes=("birds/1.jpg: it is empty",))))
     assert warnings == [
         "1 bad annotation is left out, such as birds/1.jpg: it is empty.",
         "2 segments of masks are not listed by the source and not counted.",
     ]
-    assert not list(commit.box_warnings({}, [ShardResult(bad)]))
+    assert not list(commit.box_warnings(ShardTotals()))
 
 
 CLASSES = [f"class {number:04d}" for number in range(1000)]
@@ -136,17 +138,10 @@ def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
     return ShardResult(header, started=1.0, finished=2.0)
 
 
-def source_sizes(results: list[ShardResult]) -> SourceSizes:
-    sizes = SourceSizes()
-    for item in results:
-        sizes.merge(item.header.sources)
-    return sizes
-
-
 def sums(results: list[ShardResult]) -> object:
     """Returns everything that a commit adds up from results."""
-    headers = (result.header for result in results)
-    return sums_of_headers(headers, ("train", "test")), source_sizes(results).as_json()
+    headers = [result.header for result in results]
+    return sums_of_headers(headers, ("train", "test")), total_of(headers).sources.as_json()
 
 
 def sent(results: list[ShardResult]) -> list[Any]:
