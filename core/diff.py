@@ -30,22 +30,30 @@ _ENOUGH = 32
 OLD, NEW = 0, 1
 
 
+class LedgerFile(NamedTuple):
+    """The ledger of a shard.
+
+    Attributes:
+      path: Path of the ledger.
+      split: Split of the shard.
+      sha256: sha256 of the shard.
+    """
+
+    path: str
+    split: str
+    sha256: str
+
+
 class LedgerPair(NamedTuple):
     """The ledgers of one shard place in both datasets; one is missing if only one dataset has the place.
 
     Attributes:
-      file: Path of the ledger inside a dataset directory.
-      split: Split of the shard.
-      places: Directories of the old and the new dataset. None for one without such a shard.
-      sha256: sha256 of the shard in the old and in the new dataset.
+      ledgers: The ledger in the old dataset, and the one in the new dataset.
       records: Number of records in both datasets together.
       same_digests: Whether the digests of equal images are equal in both datasets (`_has_same_digests`).
     """
 
-    file: str
-    split: str
-    places: tuple[str | None, str | None]
-    sha256: tuple[str, str]
+    ledgers: tuple[LedgerFile | None, LedgerFile | None]
     records: int
     same_digests: bool
 
@@ -85,22 +93,19 @@ class LedgerRow(NamedTuple):
 
 def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Dataset) -> Iterator[LedgerPair]:
     """Yields the ledgers of two datasets, paired by place."""
-    sides = []
-    for dataset in (old, new):
-        placed = dataset.placed_shards()
-        sides.append({ledger_file(split, n, of): (split, shard) for split, n, of, shard in placed})
+    sides = _ledgers(old_directory, old), _ledgers(new_directory, new)
     records, same_digests = old.all_records + new.all_records, _has_same_digests(old, new)
     for file in sorted(sides[OLD].keys() | sides[NEW].keys()):
-        entries = [side.get(file) for side in sides]
-        sha256 = [entry[1].sha256 if entry else "" for entry in entries]
-        yield LedgerPair(
-            file=file,
-            split=next(item[0] for item in entries if item),
-            places=(old_directory if entries[OLD] else None, new_directory if entries[NEW] else None),
-            sha256=(sha256[OLD], sha256[NEW]),
-            records=records,
-            same_digests=same_digests,
-        )
+        yield LedgerPair((sides[OLD].get(file), sides[NEW].get(file)), records, same_digests)
+
+
+def _ledgers(directory: str, dataset: Dataset) -> dict[str, LedgerFile]:
+    """Returns the ledgers of a dataset by their paths inside the directory."""
+    files = {ledger_file(split, n, of): (split, shard) for split, n, of, shard in dataset.placed_shards()}
+    return {
+        file: LedgerFile(storage.join(directory, file), split, shard.sha256)
+        for file, (split, shard) in files.items()
+    }
 
 
 def _has_same_digests(old: Dataset, new: Dataset) -> bool:
@@ -115,35 +120,32 @@ def _has_same_digests(old: Dataset, new: Dataset) -> bool:
     return same_search and old.classes.items() <= new.classes.items()
 
 
-def read_ledger(directory: str, file: str) -> bytes:
+def read_ledger(ledger: LedgerFile) -> bytes:
     """Reads a ledger.
 
     Raises:
       UsageError: If there is none.
       EngineError: If the storage failed.
     """
-    path = storage.join(directory, file)
-    data = storage.read_if_exists(path)
+    data = storage.read_if_exists(ledger.path)
     if data is None:
         raise UsageError(
-            f"{printable(path)} is missing, so what happened to the images of its shard is unknown; "
+            f"{printable(ledger.path)} is missing, so what happened to the images of its shard is unknown; "
             "restore it, or convert again."
         )
     return data
 
 
 @contextlib.contextmanager
-def loaded(
-    data: bytes, directory: str, file: str, sha256: str
-) -> Iterator[tuple[ShardHeader, Iterator[Entry]]]:
+def loaded(data: bytes, ledger: LedgerFile) -> Iterator[tuple[ShardHeader, Iterator[Entry]]]:
     """Reads a ledger; yields its header and its entries, which are parsed when they are needed.
 
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
-    where = printable(storage.join(directory, file))
+    where = printable(ledger.path)
     try:
-        yield load_ledger(data, sha256)
+        yield load_ledger(data, ledger.sha256)
     except OtherBuild:
         raise UsageError(
             f"{where} belongs to another build than the dataset.json there; compare again when nothing "
@@ -154,14 +156,14 @@ def loaded(
         raise UsageError(f"{where} is damaged ({detail}); restore it, or convert again.") from None
 
 
-def rows_of(data: bytes, directory: str, file: str, sha256: str, split: str) -> list[LedgerRow]:
+def rows_of(data: bytes, ledger: LedgerFile) -> list[LedgerRow]:
     """Returns the rows of a ledger.
 
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
-    with loaded(data, directory, file, sha256) as (_, entries):
-        return [_row(entry, split) for entry in entries]
+    with loaded(data, ledger) as (_, entries):
+        return [_row(entry, ledger.split) for entry in entries]
 
 
 def _row(entry: Entry, split: str) -> LedgerRow:
@@ -316,33 +318,29 @@ def compare_place(pair: LedgerPair, changes: Changes, lost_is_empty: bool = Fals
       UsageError: If a ledger is missing or damaged.
       EngineError: If the storage failed.
     """
-    datas: list[bytes | None] = [None, None]
-    for side, place in enumerate(pair.places):
-        if place is not None:
-            with _losses(side, lost_is_empty):
-                datas[side] = read_ledger(place, pair.file)
-    same = datas[NEW]
-    if same is not None and datas[OLD] == same and pair.sha256[OLD] == pair.sha256[NEW]:
-        with loaded(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW]) as (header, _):
+    lost = contextlib.suppress(UsageError) if lost_is_empty else contextlib.nullcontext()
+    errors_of = (lost, contextlib.nullcontext())
+    ledgers = [(side, ledger) for side, ledger in enumerate(pair.ledgers) if ledger is not None]
+    datas = [b"", b""]
+    for side, ledger in ledgers:
+        with errors_of[side]:
+            datas[side] = read_ledger(ledger)
+    old, new = pair.ledgers
+    same_shard = old is not None and new is not None and old.sha256 == new.sha256
+    if same_shard and new is not None and datas[OLD] == datas[NEW]:
+        with loaded(datas[NEW], new) as (header, _):
             changes.unchanged += int(header.records)
         return
     rows: _Rows = ([], [])
     # Equal shards have equal records, although a source may state more of its images than before.
-    with_digests = pair.same_digests and pair.sha256[OLD] != pair.sha256[NEW]
-    for side, data in enumerate(datas):
-        if data is not None:
-            with _losses(side, lost_is_empty):
-                found = rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
-                stated: dict[str, Any] = {"side": side} if with_digests else {"side": side, "digest": ""}
-                rows[side].extend(row._replace(**stated) for row in found)
+    with_digests = pair.same_digests and not same_shard
+    for side, ledger in ledgers:
+        with errors_of[side]:
+            found = rows_of(datas[side], ledger)
+            stated: dict[str, Any] = {"side": side} if with_digests else {"side": side, "digest": ""}
+            rows[side].extend(row._replace(**stated) for row in found)
     PROGRESS.add(listed=sum(map(len, rows)))
     yield from compare_rows(rows, changes)
-
-
-def _losses(side: int, lost_is_empty: bool) -> contextlib.AbstractContextManager[None]:
-    """Suppresses the error about a lost ledger where that is allowed."""
-    lost = lost_is_empty and side == OLD
-    return contextlib.suppress(UsageError) if lost else contextlib.nullcontext()
 
 
 def compare_elsewhere(unmatched: Iterable[LedgerRow], changes: Changes) -> Iterator[LedgerRow]:

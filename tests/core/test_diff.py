@@ -97,16 +97,15 @@ def write_all(directory: Path, images: Sequence[Image], shards: int) -> dict[str
 
 
 def pairs_of(root: Path, old: dict[str, Shard], new: dict[str, Shard]) -> list[diff.LedgerPair]:
-    none = Shard("", 0, 0, "")
-    return [
-        diff.LedgerPair(
-            file,
-            file.partition("/")[2].partition("-")[0],
-            (str(root / "old") if file in old else None, str(root / "new") if file in new else None),
-            (old.get(file, none).sha256, new.get(file, none).sha256),
-            old.get(file, none).records + new.get(file, none).records,
-            same_digests=True,
+    def ledger(name: str, file: str, shards: dict[str, Shard]) -> diff.LedgerFile | None:
+        split = file.partition("/")[2].partition("-")[0]
+        return (
+            diff.LedgerFile(str(root / name / file), split, shards[file].sha256) if file in shards else None
         )
+
+    records = sum(shard.records for shard in (*old.values(), *new.values()))
+    return [
+        diff.LedgerPair((ledger("old", file, old), ledger("new", file, new)), records, same_digests=True)
         for file in sorted({*old, *new})
     ]
 
@@ -252,19 +251,21 @@ ONE = {**HEADER, "counts": {"written": 1}}
 )
 def test_a_damaged_ledger_is_refused_in_a_sentence(lines: list[str], message: str) -> None:
     data = gzip.compress("\n".join(lines).encode())
+    ledger = diff.LedgerFile("gs://bucket/d/_shards/f", "train", "s")
     with pytest.raises(UsageError, match=message) as caught:
-        diff.rows_of(data, "gs://bucket/d", "_shards/f", "s", "train")
+        diff.rows_of(data, ledger)
     assert caught.value.message.startswith("gs://bucket/d/_shards/f")
     assert caught.value.message.endswith("convert again.")
     with pytest.raises(UsageError, match="is damaged"):
-        diff.rows_of(data[:-9], "d", "f", "s", "train")
+        diff.rows_of(data[:-9], ledger)
 
 
 def test_a_damaged_ledger_is_not_counted() -> None:
+    ledger = diff.LedgerFile("d/f", "train", "s")
     for header in ({**HEADER, "records": "many"}, {**HEADER, "sha256": "t"}):
         with (
             pytest.raises(UsageError, match=r"is damaged|belongs to another build"),
-            diff.loaded(gzip.compress(json.dumps(header).encode()), "d", "f", "s") as (found, _),
+            diff.loaded(gzip.compress(json.dumps(header).encode()), ledger) as (found, _),
         ):
             int(found.records)
 
