@@ -6,7 +6,7 @@ import calendar
 import math
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
@@ -349,21 +349,21 @@ def choose_shards(shards: Sequence[Shard], state: ScrubState, fraction: float) -
     return [shards[i] for i in sorted(oldest_first[: max(count, 0)])]
 
 
-def state_after(
-    shards: Sequence[Shard], state: ScrubState, sound: Collection[str], damaged: Collection[str]
-) -> ScrubState:
+def state_after(shards: Sequence[Shard], state: ScrubState, intact: Mapping[str, bool]) -> ScrubState:
     """Returns the state after a run.
 
     Args:
       shards: All shards of the version that the run read.
       state: State before the run.
-      sound: Files that the run read and found undamaged.
-      damaged: Files that it found damaged. They are read again first, in case their repair is refused.
+      intact: File that the run read -> whether it is undamaged. Damaged files are read again first, in case
+        their repair is refused.
     """
     run = state.run + 1
     last: dict[str, tuple[str, int]] = {}
     for shard in shards:
-        when = run if shard.file in sound else 0 if shard.file in damaged else _last_read(shard, state)
+        when = _last_read(shard, state)
+        if shard.file in intact:
+            when = run if intact[shard.file] else 0
         last[shard.file] = shard.sha256[:_DIGITS], when
     return ScrubState(run, last)
 

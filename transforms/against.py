@@ -9,8 +9,6 @@ import apache_beam as beam
 
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.hash_buckets import bucket_count
-from shardwright.core.images.encode import codec_versions
-from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.plan.assign import ShardId, check_keys
 from shardwright.core.sources.source import Context
 from shardwright.core.validation.against import (
@@ -22,7 +20,6 @@ from shardwright.core.validation.against import (
     compare_shard,
     meet,
 )
-from shardwright.schemas import __version__
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
@@ -42,9 +39,7 @@ def _compare_shard(grouped: tuple[ShardId, Iterable[EncodedRefs]], comparison: C
     sum(check_keys((place, packs)))
     refs = [ref for pack in packs for ref in decode_refs(pack)]
     buckets = bucket_count(comparison.dataset.all_records)
-    versions = {"shardwright": __version__, **codec_versions(), **hook_versions(comparison.settings.map)}
-    facts = comparison.facts(versions)
-    yield from _sorted(compare_shard(*place, refs, comparison, facts), KEY, buckets)
+    yield from _sorted(compare_shard(*place, refs, comparison), KEY, buckets)
 
 
 def _sorted(items: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:

@@ -167,15 +167,13 @@ def remember(
     warn: Callable[[str], object],
 ) -> None:
     """Writes `scrub.json` after a run. If it cannot, it warns; then the rotation only repeats."""
-    read = list(scrubbed)
-    if previous.dataset is None or not read:
+    intact = {shard.file: not shard.damage for shard in scrubbed}
+    if previous.dataset is None or not intact:
         return
-    sound = {shard.file for shard in read if not shard.damage}
-    damaged = {shard.file for shard in read if shard.damage}
     path = storage.join(task.output, SCRUB_JSON)
     with warned(warn, f"{printable(path)} could not be written, so the same shards are read again"):
         if read_holder(task.output) == task.holder:  # else another rebuild counts its own runs
-            state = state_after(previous.dataset.shards, read_state(task.output), sound, damaged)
+            state = state_after(previous.dataset.shards, read_state(task.output), intact)
             storage.write_bytes(path, state.dumps().encode())
 
 

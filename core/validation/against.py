@@ -18,6 +18,8 @@ from typing import IO, NamedTuple
 from shardwright.core import storage
 from shardwright.core.conversion import Converted, ReadImage, ShardRecipe, convert_refs, read_ref
 from shardwright.core.hash_buckets import bucket_of, packed_by, unpack_rows
+from shardwright.core.images.encode import codec_versions
+from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.images.read import map_refs
 from shardwright.core.plan.assign import Placement, limit_order, shard_order
 from shardwright.core.records.build import label_ids
@@ -35,6 +37,7 @@ from shardwright.core.validation.against_record import (
     compare_record,
     truth_of,
 )
+from shardwright.schemas import __version__
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
@@ -183,14 +186,10 @@ class Comparison:
             for split, counts in ledger.get("splits", {}).items()
         }
 
-    def facts(self, versions: Mapping[str, str]) -> ComparisonSettings:
-        """Returns the settings for comparing records.
-
-        Args:
-          versions: Versions of the software here that affect bytes.
-        """
-        made_with = self.dataset.versions
-        same = all(made_with.get(name) == version for name, version in versions.items())
+    def facts(self) -> ComparisonSettings:
+        """Returns the settings for comparing records with the software of this process."""
+        versions = {"shardwright": __version__, **codec_versions(), **hook_versions(self.settings.map)}
+        same = versions.items() <= self.dataset.versions.items()
         return ComparisonSettings(
             self.dataset.features,
             self.dataset.labels,
@@ -254,7 +253,7 @@ class _Shard:
 
 
 def compare_shard(
-    split: str, number: int, refs: list[ImageRef], comparison: Comparison, facts: ComparisonSettings
+    split: str, number: int, refs: list[ImageRef], comparison: Comparison
 ) -> Iterator[Finding | Leftover]:
     """Compares a shard with its images in the source.
 
@@ -263,7 +262,6 @@ def compare_shard(
       number: Number of the shard in its split.
       refs: Images that the plan places there.
       comparison: The comparison.
-      facts: Settings for comparing records.
 
     Yields:
       Findings, and images and records that have no partner here but may have one in another shard.
@@ -275,7 +273,7 @@ def compare_shard(
     shards = dataset.splits.get(split, ())
     place = (split, number, len(shards))
     refs.sort(key=lambda ref: shard_order(comparison.settings.seed, ref.key))
-    recipe = comparison.recipe()
+    facts, recipe = comparison.facts(), comparison.recipe()
     if number >= len(shards):
         work = _Shard(comparison, facts, recipe, place, None, {})
         _place(work, refs, {})

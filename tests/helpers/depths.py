@@ -9,8 +9,6 @@ from typing import Any
 
 from helpers.duplicate_search import compare_rows
 from shardwright.core.dataset_files import read_dataset
-from shardwright.core.images.encode import codec_versions
-from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.plan.assign import (
     ShardId,
     every_shard,
@@ -37,7 +35,6 @@ from shardwright.pipelines.validate import (
     prepared_comparison,
     statement_findings,
 )
-from shardwright.schemas import __version__
 from shardwright.schemas.codes import CheckDepth
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding, FindingSummary
@@ -114,12 +111,10 @@ def _findings(target: Target, depth: str, how: Mapping[str, Any], placed: Placed
 
 def _differences(comparison: Comparison, placed: Placed) -> Iterator[Finding]:
     """Compares the shards of a dataset with the images that the plan assigns to them."""
-    versions = {**codec_versions(), **hook_versions(comparison.settings.map)}
-    facts = comparison.facts({"shardwright": __version__, **versions})
     return _met(
         item
         for split, number, refs in placed
-        for item in compare_shard(split, number, list(refs), comparison, facts)
+        for item in compare_shard(split, number, list(refs), comparison)
     )
 
 

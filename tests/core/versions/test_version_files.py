@@ -372,7 +372,7 @@ def made(count: int, generation: str = "0") -> list[Shard]:
 def night(shards: list[Shard], state: ScrubState, fraction: float) -> tuple[list[str], ScrubState]:
     """Reads the chosen shards, and returns the state as the next run reads it."""
     read = [shard.file for shard in choose_shards(shards, state, fraction)]
-    return read, ScrubState.loads(state_after(shards, state, read, ()).dumps().encode())
+    return read, ScrubState.loads(state_after(shards, state, dict.fromkeys(read, True)).dumps().encode())
 
 
 @given(st.integers(1, 60), st.integers(1, 20))
@@ -408,7 +408,7 @@ def test_new_shards_do_not_delay_old_ones() -> None:
 
 def test_a_damaged_shard_is_read_again_in_the_next_run() -> None:
     shards = made(10)
-    state = state_after(shards, ScrubState(), {"train-00000"}, {"train-00001"})
+    state = state_after(shards, ScrubState(), {"train-00000": True, "train-00001": False})
     assert [shard.file for shard in choose_shards(shards, state, 0.1)] == ["train-00001"]
 
 
