@@ -108,6 +108,8 @@ def _reader(kind: Any) -> _Reader:
         return lambda value: tuple(map(arguments[0], _of_type(list, value)))
     if origin is tuple:
         return lambda value: tuple(read(item) for read, item in zip(arguments, value, strict=True))
+    if origin is list:
+        return lambda value: [*map(arguments[0], _of_type(list, value))]
     if origin is Counter:
         return lambda value: Counter({arguments[0](key): _of_type(int, n) for key, n in value.items()})
     if origin in (Mapping, dict):

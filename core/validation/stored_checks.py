@@ -15,7 +15,6 @@ import io
 import json
 import platform
 import zlib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,14 +31,15 @@ from shardwright.core.validation.shard import Digest, ShardCheck, ShardTask, Sou
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.dataset import canonical_json
-from shardwright.schemas.findings import Finding, FindingSummary
+from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.statistics import RecordStatistics, Statistics
 from shardwright.schemas.version import check_file
 
-#: Raise this number when a check gives other findings than before, or other quality metrics.
-FORMAT_VERSION = 7
+#: Raise this number when a check gives other findings than before, or other quality metrics, or when its
+#: result is stored in another form (`tests/core/validation/test_stored_checks.py` detects this).
+FORMAT_VERSION = 8
 _LEVEL = 1
 #: Largest uncompressed size in bytes of the stored checks of a shard.
 _MAX_BYTES = 1 << 28
@@ -60,8 +60,7 @@ class StoredCheck:
       records: Number of sound records.
       bytes: Size of the shard.
       sound: Whether the shard and its records have no problem.
-      counts: Number of findings of each code.
-      findings: The first findings of each code.
+      summary: The findings.
       rows: Number, offset, key, classes and source of each record that is compared, as lists, which are
         read faster than objects.
       digests: Digest of each record in `rows`. Empty for one with problems.
@@ -76,11 +75,10 @@ class StoredCheck:
     records: int
     bytes: int
     sound: bool
-    counts: Mapping[FindingCode, int]
-    findings: tuple[Finding, ...]
+    summary: FindingSummary
     rows: Any
-    digests: tuple[Digest, ...]
-    pictures: tuple[Picture, ...]
+    digests: list[Digest]
+    pictures: list[Picture]
     features: RecordStatistics | None
 
 
@@ -151,11 +149,10 @@ def store_check(
         checked.records,
         checked.bytes,
         checked.sound,
-        checked.summary.counts,
-        checked.summary.by_place(),
+        checked.summary,
         [(row.number, row.offset, row.key, row.labels, row.source) for row in checked.rows],
-        tuple(checked.digests),
-        tuple(checked.pictures),
+        checked.digests,
+        checked.pictures,
         None if statistics is None else statistics.splits[task.split].records,
     )
     data = gzip.compress(json.dumps(to_json(stored)).encode(), _LEVEL, mtime=0)
@@ -175,11 +172,7 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> Sh
         if not stored.sound and (stored.depth != depth or stored.labels != len(schema.labels or ())):
             return None
         looked = depth >= CheckDepth.QUALITY
-        pictures = list(stored.pictures) if looked else []
-        summary = FindingSummary()
-        if looked or not stored.sound:
-            summary.add(stored.findings)
-            summary.counts = Counter(stored.counts)
+        pictures = stored.pictures if looked else []
         return ShardCheck(
             task.file,
             task.split,
@@ -192,7 +185,7 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> Sh
             pictures=pictures,
             stored=hashlib.sha256(data).hexdigest(),
             sound=stored.sound,
-            summary=summary,
+            summary=stored.summary if looked or not stored.sound else FindingSummary(),
             statistics=Statistics.of_shard(task.split, pictures, stored.features) if looked else None,
         )
     except _DAMAGED:
@@ -265,7 +258,7 @@ def _terms(schema: RecordSchema, split: str, labels: int) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "software": _software(),
         "split": split,
-        "schema": _contract_digest(schema._replace(split=""), labels),
+        "schema": _contract_digest(schema, labels),
     }
 
 

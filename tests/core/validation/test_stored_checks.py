@@ -24,16 +24,20 @@ from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation import image as checks_image
 from shardwright.core.validation import record as checks_record
 from shardwright.core.validation import stored_checks
+from shardwright.core.validation.duplicates import ComparedRecord
 from shardwright.core.validation.record import RecordChecker
 from shardwright.core.validation.shard import ShardCheck, ShardTask, check_shard, shard_task
 from shardwright.core.validation.stored_checks import sound_records, store_check, stored_check, sum_up
 from shardwright.pipelines.places import Target, schema_of
 from shardwright.schemas.codes import CheckDepth, FindingCode
-from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.dataset import Dataset, Shard, canonical_json
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.layouts import layout_by_name
+from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
+from shardwright.schemas.statistics import RecordStatistics
 
 DEEP = (CheckDepth.FAST, CheckDepth.FULL, CheckDepth.QUALITY)
 
@@ -230,6 +234,39 @@ def test_the_stored_file_is_json_without_dates(copied: Path) -> None:
     store_check(task, schema, CheckDepth.QUALITY, found)
     assert _stored(task).read_bytes() == first
     assert json.loads(gzip.decompress(first))["files"]["sha256"] == (task.expected and task.expected.sha256)
+
+
+#: Digest of what `FORMAT_VERSION` stores for the check below. If this test fails, raise that version, because
+#: earlier results cannot be read any more, and update the digest.
+KNOWN = {8: "1bff1edfb688df6aaa235b64bd3f7b67fabddd032b76707e286160763a8eb4ef"}
+
+
+def test_the_form_of_stored_checks_has_a_version(copied: Path) -> None:
+    schema, task = _schema(copied), _tasks(copied)[0]
+    channel = ChannelSamples(4, 10, 30, 1, 4)
+    quality = ImageQuality((10,), (30,), 4, b"d", b"h", b"p", (), (0.5,), Samples("uint8", (channel,)))
+    features = RecordStatistics()
+    features.add(
+        {
+            "bytes": Feature(FeatureType.BYTES, [b"a", b"b"]),
+            "float": Feature(FeatureType.FLOAT, [0.5]),
+            "int64": Feature(FeatureType.INT64, []),
+        },
+        {},
+    )
+    place = (task.file, 0, 16, "key")
+    check = ShardCheck(
+        task.file, task.split, 1, 2,
+        [Finding(FindingCode.DARK, "dark", *place, Where(task.file, 1, 32, "other"), score=0.5)],
+        [ComparedRecord(*place, task.split, ("cat",), source="source")],
+        [Picture(*place, task.split, ("cat",), 9, "jpg", 2, 2, ((0.5, 1.0),), "source", quality)],
+        features, [b"digest"],
+    )  # fmt: skip
+    store_check(task, schema, CheckDepth.QUALITY, sum_up(check, CheckDepth.QUALITY))
+    document = json.loads(gzip.decompress(_stored(task).read_bytes()))
+    del document["terms"], document["files"]
+    digest = hashlib.sha256(canonical_json(document).encode()).hexdigest()
+    assert digest == KNOWN[stored_checks.FORMAT_VERSION]
 
 
 @pytest.mark.parametrize("removed", [False, True])
