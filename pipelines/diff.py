@@ -283,7 +283,7 @@ def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> No
     out = console()
     old, new = map(as_text, drift.datasets)
     if drift.identical:
-        records = drift.all_records.new
+        records = drift.records.all.new
         out.print(
             f"  {old} and {new} are identical: {counted(records, 'record')}, "
             f"fingerprint {drift.fingerprints.new}"

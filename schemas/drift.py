@@ -14,7 +14,7 @@ from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.json_values import is_finite, to_json
+from shardwright.schemas.json_values import fields_json, is_finite, to_json
 from shardwright.schemas.plan import settings_json
 from shardwright.schemas.splits import in_split_order, totals_of
 from shardwright.schemas.units import format_size
@@ -159,6 +159,18 @@ class Pair(NamedTuple):
     new: Any
 
 
+class OfSplits(NamedTuple):
+    """A value of a dataset, and of each of its splits."""
+
+    all: Any
+    splits: Mapping[str, Any]
+
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """The values by what they are about, in words for a sentence."""
+        return {"the dataset": self.all, **{f"split {name!r}": one for name, one in self.splits.items()}}
+
+
 class Described(NamedTuple):
     """A dataset with its findings and statistics.
 
@@ -192,16 +204,14 @@ class ClassDrift:
     """The differences between the classes. Classes are compared by name, never by id.
 
     Attributes:
-      overall: Distance between the distributions over classes.
-      splits: Split -> distance between its distributions, for each split that both datasets have.
+      distance: Distance between the distributions over classes, also of each split that both datasets have.
       new: Classes that have records now and had none before.
       vanished: Classes that had records and have none now.
       renumbered: Class -> its old and its new id, if both datasets have the class and the ids differ.
       shifts: Class -> its share of the class labels in both datasets, those that changed most first.
     """
 
-    overall: Distance
-    splits: Mapping[str, Distance]
+    distance: OfSplits
     new: tuple[str, ...]
     vanished: tuple[str, ...]
     renumbered: Mapping[str, Pair]
@@ -216,8 +226,8 @@ class Drift:
       datasets: Names of both datasets.
       fingerprints: Their fingerprints; equal ones mean the same records.
       changes: Changes of the images.
-      records: Split -> records in both datasets, None if a dataset has no such split.
-      bytes: Split -> bytes of the shards in both datasets.
+      records: Records in both datasets; of a split None if a dataset has no such split.
+      bytes: Bytes of the shards in both datasets.
       classes: Differences between the classes.
       left_out: Outcome -> reason -> images left out of each dataset.
       bad_fraction: Share of images with faults in each dataset.
@@ -229,8 +239,8 @@ class Drift:
     datasets: Pair
     fingerprints: Pair
     changes: Changes
-    records: Mapping[str, Pair]
-    bytes: Mapping[str, Pair]
+    records: OfSplits
+    bytes: OfSplits
     classes: ClassDrift
     left_out: Mapping[str, Mapping[str, Pair]]
     bad_fraction: Pair
@@ -243,44 +253,19 @@ class Drift:
         """Whether both have the same records, classes and features."""
         return bool(self.fingerprints.old == self.fingerprints.new)
 
-    @property
-    def all_records(self) -> Pair:
-        """Records of all splits."""
-        return _total(self.records)
-
-    @property
-    def all_bytes(self) -> Pair:
-        """Bytes of all shards."""
-        return _total(self.bytes)
-
     def fraction(self, kind: Kind) -> float:
         """Returns the number of images with one kind of change per record of the old dataset."""
-        records: int = self.all_records.old
+        records: int = self.records.all.old
         return self.changes.total(kind) / max(1, records)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as it is stored."""
-        classes = self.classes
-        document = {
-            "format_version": FORMAT_VERSION,
-            **{name: getattr(self, name) for name in ("datasets", "fingerprints", "identical")},
-            "images": {
-                **self.changes.as_json(),
-                "fractions": {kind.value: self.fraction(kind) for kind in Kind},
-            },
-            "records": {"all": self.all_records, "splits": self.records},
-            "bytes": {"all": self.all_bytes, "splits": self.bytes},
-            "classes": {
-                "distance": {"all": classes.overall, "splits": classes.splits},
-                **{name: getattr(classes, name) for name in ("new", "vanished", "renumbered")},
-                "shifts": [{"name": name, **pair._asdict()} for name, pair in classes.shifts.items()],
-            },
-            **{
-                name: getattr(self, name)
-                for name in ("left_out", "bad_fraction", "quality", "statistics", "made")
-            },
-        }
-        return {name: to_json(value) for name, value in document.items()}
+        value = fields_json(self)
+        shifts = value["classes"]["shifts"]
+        value["classes"]["shifts"] = [{"name": name, **pair} for name, pair in shifts.items()]
+        fractions = {kind.value: self.fraction(kind) for kind in Kind}
+        images = {**value.pop("changes"), "fractions": fractions}
+        return {"format_version": FORMAT_VERSION, "identical": self.identical, "images": images, **value}
 
 
 def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
@@ -313,16 +298,20 @@ def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
     )
 
 
-def _of_splits(both: Pair, count: Callable[[Dataset, str], int]) -> dict[str, Pair]:
-    """Returns a number of each split in both datasets, None if a dataset has no such split."""
-    return {
-        split: Pair(*(count(one, split) if split in one.splits else None for one in both))
-        for split in in_split_order({*both.old.splits, *both.new.splits})
-    }
+def _of_splits(both: Pair, count: Callable[[Dataset, str], int]) -> OfSplits:
+    """Returns a number of both datasets and of each split, None if a dataset has no such split."""
+    return summed(
+        {
+            split: Pair(*(count(one, split) if split in one.splits else None for one in both))
+            for split in in_split_order({*both.old.splits, *both.new.splits})
+        }
+    )
 
 
-def _total(pairs: Mapping[str, Pair]) -> Pair:
-    return Pair(sum(pair.old or 0 for pair in pairs.values()), sum(pair.new or 0 for pair in pairs.values()))
+def summed(splits: Mapping[str, Pair]) -> OfSplits:
+    """Returns numbers of splits with their sums."""
+    pairs = splits.values()
+    return OfSplits(Pair(sum(pair.old or 0 for pair in pairs), sum(pair.new or 0 for pair in pairs)), splits)
 
 
 def _class_drift(old: Dataset, new: Dataset) -> ClassDrift:
@@ -333,12 +322,14 @@ def _class_drift(old: Dataset, new: Dataset) -> ClassDrift:
     shifts = sorted(shares.items(), key=lambda item: (-abs(item[1].new - item[1].old), item[0]))
     ids = Pair(*({name: one.first_label + i for i, name in enumerate(one.labels)} for one in (old, new)))
     return ClassDrift(
-        overall=distance(*totals),
-        splits={
-            split: distance(counts, new.class_counts[split])
-            for split, counts in old.class_counts.items()
-            if split in new.class_counts
-        },
+        distance=OfSplits(
+            distance(*totals),
+            {
+                split: distance(counts, new.class_counts[split])
+                for split, counts in old.class_counts.items()
+                if split in new.class_counts
+            },
+        ),
         new=tuple(name for name in names if totals.new[name] and not totals.old[name]),
         vanished=tuple(name for name in names if totals.old[name] and not totals.new[name]),
         renumbered={

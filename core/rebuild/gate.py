@@ -348,7 +348,7 @@ def _refused_drift(drift: Drift, gates: GateFile) -> Iterator[Violation]:
     if drift.identical:
         return
     limits = [name for name in IMAGE_LIMITS if getattr(gates, name) is not None]
-    records, changes = drift.all_records, drift.changes
+    records, changes = drift.records.all, drift.changes
     # Every new image is either added or stems from an image of the old version; the others were removed.
     compared = records.new - changes.total(Kind.ADDED) + changes.total(Kind.REMOVED)
     if compared < records.old:

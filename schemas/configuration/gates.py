@@ -381,9 +381,7 @@ def _error(name: str, message: str, value: float | None, limit: float) -> Violat
 
 
 def _check_records(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
-    sizes = {"the dataset": drift.all_records}
-    sizes |= {f"split {split!r}": pair for split, pair in drift.records.items()}
-    for what, (old, new) in sizes.items():
+    for what, (old, new) in drift.records.by_name.items():
         if not old:
             continue
         growth = (new or 0) / old - 1
@@ -396,7 +394,7 @@ def _check_records(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
 
 
 def _check_images(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
-    records = f"{counted(drift.all_records.old, 'record')} of the old dataset"
+    records = f"{counted(drift.records.all.old, 'record')} of the old dataset"
     for name, (kind, what) in IMAGE_LIMITS.items():
         share, limit = drift.fraction(kind), getattr(thresholds, name)
         if limit is not None and share > limit:
@@ -413,9 +411,7 @@ def _check_images(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
 
 
 def _check_classes(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
-    distances = {"the dataset": drift.classes.overall}
-    distances |= {f"split {split!r}": one for split, one in drift.classes.splits.items()}
-    for where, one in distances.items():
+    for where, one in drift.classes.distance.by_name.items():
         limit = thresholds.max_class_l_infinity
         if limit is not None and _exceeds(one.l_infinity, limit):
             value, most = beside_limit(one.l_infinity, limit, scale=100, digits=2)

@@ -62,7 +62,7 @@ def test_each_edit_is_reported_and_nothing_else(result: DiffResult) -> None:
     assert listed(result, Kind.RENAMED) == [("buildings/eagle.jpg", "birds/eagle.jpg", "buildings/eagle.jpg")]
     assert listed(result, Kind.RELABELLED) == [("buildings/eagle.jpg", "birds", "buildings")]
     assert [key for key, *_ in listed(result, Kind.CHANGED)] == ["birds/canary.png"]
-    assert result.drift.all_records == (61, 60)
+    assert result.drift.records.all == (61, 60)
     assert result.drift.classes.new == ("new 'class' <b>",)
     assert result.passed and not result.drift.identical
 

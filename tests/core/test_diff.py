@@ -37,10 +37,12 @@ from shardwright.schemas.drift import (
     Distance,
     Drift,
     Kind,
+    OfSplits,
     Pair,
     distance,
     drift_between,
     numbers_in,
+    summed,
 )
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import ValidationReport
@@ -353,7 +355,7 @@ def with_classes(described: Described, **splits: dict[str, int]) -> Described:
 def test_a_dataset_does_not_differ_from_itself(described: Described) -> None:
     drift = drift_between(described, described, Changes(unchanged=61))
     assert drift.identical
-    assert drift.all_records == (61, 61)
+    assert drift.records.all == (61, 61)
     assert not any(drift.made.values())
     assert not drift.classes.shifts
     assert drift.left_out["quarantined"] == {"CORRUPT": (3, 3)}
@@ -368,8 +370,8 @@ def test_classes_are_compared_by_name_not_by_id(described: Described) -> None:
     found = drift_between(old, new, Changes()).classes
     assert (found.new, found.vanished) == (("fox",), ())
     assert found.renumbered == {"cat": Pair(0, 1), "dog": Pair(1, 0)}
-    assert found.splits["test"] == (1.0, "cat", 1.0)
-    assert found.overall.l_infinity == pytest.approx(4 / 5 - 2 / 5)
+    assert found.distance.splits["test"] == (1.0, "cat", 1.0)
+    assert found.distance.all.l_infinity == pytest.approx(4 / 5 - 2 / 5)
     assert list(found.shifts) == ["cat", "dog", "fox"]
     backwards = drift_between(new, old, Changes()).classes
     assert (backwards.new, backwards.vanished) == ((), ("fox",))
@@ -463,8 +465,10 @@ KIND_OF = {
 #: A different number of each kind, so that a limit that counts another kind is noticed.
 DRIFTED = replace(
     with_changes(**{kind: number for number, kind in enumerate(KIND_OF.values(), 2)}),
-    records={"train": Pair(80, 100), "test": Pair(20, 10), "new": Pair(None, 7)},
-    classes=replace(SAME.classes, splits={"train": Distance(0.2, "cat\n", 0.3)}),
+    records=summed({"train": Pair(80, 100), "test": Pair(20, 10), "new": Pair(None, 7)}),
+    classes=replace(
+        SAME.classes, distance=OfSplits(Distance(0, "", 0), {"train": Distance(0.2, "cat\n", 0.3)})
+    ),
     bad_fraction=Pair(0.0, 0.02),
     quality={"DARK": Pair(0.1, 0.15), "BLURRY": Pair(None, 0.1)},
     statistics={
@@ -504,8 +508,8 @@ def test_each_limit_refuses_what_exceeds_it(
 def test_rounding_exceeds_no_limit() -> None:
     drift = replace(
         SAME,
-        records={"train": Pair(100, 95), "test": Pair(100, 105)},  # 95 / 100 - 1 is below -0.05
-        classes=replace(SAME.classes, overall=Distance(0.07 - 0.02, "cat", 0.0)),
+        records=summed({"train": Pair(100, 95), "test": Pair(100, 105)}),  # 95 / 100 - 1 is below -0.05
+        classes=replace(SAME.classes, distance=OfSplits(Distance(0.07 - 0.02, "cat", 0.0), {})),
         quality={"DARK": Pair(0.02, 0.07)},
         statistics={"total.all.brightness.mean": Pair(1.0, 1.05)},
     )
@@ -524,12 +528,12 @@ def test_every_kind_of_change_has_a_limit() -> None:
 
 
 def test_every_change_of_an_empty_dataset_exceeds_a_limit() -> None:
-    drift = replace(with_changes(added=1), records={"train": Pair(0, 1)})
+    drift = replace(with_changes(added=1), records=summed({"train": Pair(0, 1)}))
     assert names(drift, max_added_fraction=0.99) == ["max_added_fraction"]
 
 
 def test_a_split_that_is_gone_fell_by_everything() -> None:
-    gone = replace(SAME, records={"train": Pair(80, 80), "test": Pair(20, None)})
+    gone = replace(SAME, records=summed({"train": Pair(80, 80), "test": Pair(20, None)}))
     assert [refusal.value for refusal in check(gone, GateFile(max_count_drop=0.3))] == [1.0]
 
 
@@ -563,8 +567,8 @@ def test_policies_allow_warn_or_refuse(name: str, drift: Drift) -> None:
 def test_by_default_only_a_class_with_another_id_is_refused() -> None:
     everything = replace(
         with_changes(**{kind.value: 50 for kind in Kind}),
-        records={"train": Pair(80, 1)},
-        classes=ClassDrift(Distance(1, "a", 1), {}, ("a",), ("b",), {"c": Pair(1, 2)}, {}),
+        records=summed({"train": Pair(80, 1)}),
+        classes=ClassDrift(OfSplits(Distance(1, "a", 1), {}), ("a",), ("b",), {"c": Pair(1, 2)}, {}),
         bad_fraction=Pair(0.0, 1.0),
         made={"settings": {"a": Pair(1, 2)}},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from shardwright.core.report.measures import PictureSize, measure
 from shardwright.core.report.thumbnails import Quarantined, RecordAt, Thumbnail
 from shardwright.schemas.codes import QUALITY, WARNINGS, FindingCode
 from shardwright.schemas.dataset import Dataset, Shard
-from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, Pair
+from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, OfSplits, Pair, summed
 from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.ledger import ledger_json
 from shardwright.schemas.plan import Plan
@@ -85,11 +85,12 @@ def dataset_of(class_counts: dict[str, dict[str, int]], records: dict[str, int],
     )  # fmt: skip
 
 
-def drift_of(**fields: Any) -> Drift:
+def drift_of(records: Mapping[str, Pair] | None = None, **fields: Any) -> Drift:
     """Returns the differences between two datasets of other builds, which are none but for some fields."""
-    nothing = ClassDrift(Distance(0, "", 0), {}, (), (), {}, {})
-    same = Drift(Pair("old", "new"), Pair("a", "b"), Changes(), {}, {}, nothing, {}, Pair(0.0, 0.0))
-    return replace(same, **{"bytes": dict.fromkeys(fields.get("records", ()), Pair(1, None)), **fields})
+    splits, nothing = records or {}, ClassDrift(OfSplits(Distance(0, "", 0), {}), (), (), {}, {})
+    sizes = summed(splits), summed(dict.fromkeys(splits, Pair(1, None)))
+    same = Drift(Pair("old", "new"), Pair("a", "b"), Changes(), *sizes, nothing, {}, Pair(0.0, 0.0))
+    return replace(same, **fields)
 
 
 def findings_json(

@@ -34,7 +34,7 @@ from shardwright.core.report.render import AMOUNTS, class_tables, render
 from shardwright.core.versions import accept_command
 from shardwright.schemas.codes import FilterReason, FindingCode, Severity
 from shardwright.schemas.dataset import DIGEST, STATISTICS_JSON, with_digest
-from shardwright.schemas.drift import Change, Changes, ClassDrift, Distance, Drift, Kind, Pair, drift_tables
+from shardwright.schemas.drift import Change, Changes, Distance, Drift, Kind, OfSplits, Pair, drift_tables
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.version import (
     Pointer,
@@ -238,7 +238,10 @@ def test_samples_are_shown_in_their_own_units() -> None:
 
 def test_drift_is_shown_as_in_the_report_of_diff() -> None:
     changes = Changes(unchanged=7, relabels=Counter({("cat", "<dog>"): 2}), moves=Counter({("a", "b"): 4}))
-    classes = ClassDrift(Distance(0.25, "cat", 0.125), {}, ("<i>new</i>",), (), {}, {"cat": Pair(0.5, 0.25)})
+    distance = OfSplits(Distance(0.25, "cat", 0.125), {})
+    classes = replace(
+        drift_of().classes, distance=distance, new=("<i>new</i>",), shifts={"cat": Pair(0.5, 0.25)}
+    )
     drift = drift_of(
         datasets=Pair("old<b>", "new"), changes=changes, records={"train": Pair(10, 12)}, classes=classes,
         made={"settings": {"resize": Pair("224", "256")}},
