@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+#: Names of the values in `ImageQuality.scores`. `brightness` is the mean, 0 to 1; `brightness_5` and
+#: `brightness_99` are percentiles of the pixels' brightness; `information` is the entropy, 1 from ten bits
+#: on; `sharpness` is 0 to 1; `aspect_ratio` is the shorter side divided by the longer.
+SCORES = ("brightness", "brightness_5", "brightness_99", "information", "sharpness", "aspect_ratio")
+
 
 class ChannelSamples(NamedTuple):
     """Exact sums over one channel of a picture, in the units of its samples.
@@ -50,7 +55,7 @@ class ImageQuality(NamedTuple):
       hash: 32 bytes; similar pictures differ in few bits.
       patch: A small copy of the picture, for the second comparison of similar pictures.
       issues: Finding codes of problems of this picture alone.
-      scores: The values behind these codes, in the order of `core/images/quality_metrics.py`.
+      scores: The values behind these codes, named by `SCORES`.
       samples: Sums over the stored samples, if the record states their type; else None.
     """
 

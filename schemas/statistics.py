@@ -36,7 +36,7 @@ from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.feature_roles import IMAGE_ROLES, FeatureRole
 from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.layouts import Encoding, FeatureSpec
-from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
+from shardwright.schemas.pictures import SCORES, ChannelSamples, ImageQuality, Picture, Samples
 from shardwright.schemas.sample_types import HIGHEST
 from shardwright.schemas.sketches import (
     FLOAT32_BITS,
@@ -419,8 +419,7 @@ def _mean_and_std(columns: Iterable[Iterable[_Sums]], scale: int) -> dict[str, l
 
 
 _WHOLE = ("boxes.per_image", "bytes", "height", "width")
-_SHARES = ("boxes.area", "boxes.height", "boxes.width")
-_SCORE = "score."
+_SHARES = ("boxes.area", "boxes.height", "boxes.width", *(f"scores.{name}" for name in SCORES))
 
 
 @dataclass
@@ -466,9 +465,9 @@ class PictureStatistics(Sums):
                 self._add("boxes.width", width)
                 self._add("boxes.height", height)
                 self._add("boxes.area", width * height)
-        for number, score in enumerate(picture.quality.scores if picture.quality is not None else ()):
+        for name, score in zip(SCORES, picture.quality.scores if picture.quality is not None else ()):
             if math.isfinite(score):
-                self._add(f"{_SCORE}{number}", score)
+                self._add(f"scores.{name}", score)
 
     def _add(self, name: str, value: float) -> None:
         spread = self.spreads.get(name)
@@ -477,12 +476,8 @@ class PictureStatistics(Sums):
             spread = self.spreads[name] = kind(0 if name in _WHOLE else FRACTION_BITS)
         spread.add(value)
 
-    def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the readable form.
-
-        Args:
-          scores: Names of the scores of the pictures.
-        """
+    def as_json(self) -> dict[str, Any]:
+        """Returns the readable form."""
         pixels = self.samples.scaled_json()
         document: dict[str, Any] = {
             "bytes": self._spread("bytes") | {"sum": self.spreads["bytes"].sum if self.records else 0},
@@ -502,23 +497,16 @@ class PictureStatistics(Sums):
             parts = ("area", "height", "per_image", "width")
             document["boxes"] = {part: self._spread(f"boxes.{part}") for part in parts}
             document["boxes"]["count"] = self.boxes
-        indexes = [int(name.removeprefix(_SCORE)) for name in self.spreads if name.startswith(_SCORE)]
-        if indexes:
-            document["scores"] = {
-                scores[number] if number < len(scores) else f"score_{number}": self._spread(
-                    f"{_SCORE}{number}"
-                )
-                for number in sorted(indexes)
-            }
+        scores = {name: self._spread(f"scores.{name}") for name in SCORES if f"scores.{name}" in self.spreads}
+        if scores:
+            document["scores"] = scores
         return dict(sorted(document.items()))
 
     def _spread(self, name: str) -> dict[str, Any]:
         spread = self.spreads.get(name)
         if spread is None:
             return {"count": 0}
-        if isinstance(spread, Histogram):
-            return spread.summary(shares=name in _SHARES or name.startswith(_SCORE))
-        return spread.summary()
+        return spread.summary(name in _SHARES) if isinstance(spread, Histogram) else spread.summary()
 
 
 @dataclass
@@ -553,8 +541,8 @@ class SplitStatistics(Sums):
         keep_first(self.classes, _MAX_CLASSES)
         return self
 
-    def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the readable form; `scores` are the names of the pictures' scores."""
+    def as_json(self) -> dict[str, Any]:
+        """Returns the readable form."""
         stored = first_of(self.classes, _MAX_CLASSES)
         counted = {name.decode(): count for name, count in self.labels.most_common()}
         described = [name for name in counted or stored if name in stored][:MAX_DESCRIBED_CLASSES]
@@ -562,7 +550,7 @@ class SplitStatistics(Sums):
         classes |= {name: stored[name].as_json() for name in described}
         objects = self._objects()
         return {
-            "all": self.pictures.as_json(scores),
+            "all": self.pictures.as_json(),
             "classes": dict(sorted(classes.items())),
             "number_of_classes": self.labels.unique,
             **({"objects": {"classes": objects}} if objects else {}),
@@ -613,13 +601,9 @@ class Statistics(Sums):
             all_.merge(sums)
         return all_
 
-    def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the content of `statistics.json`.
-
-        Args:
-          scores: Names of the scores of the pictures.
-        """
-        splits = {split: sums.as_json(scores) for split, sums in by_split(self.splits).items()}
+    def as_json(self) -> dict[str, Any]:
+        """Returns the content of `statistics.json`."""
+        splits = {split: sums.as_json() for split, sums in by_split(self.splits).items()}
         return {
             "format_version": FORMAT_VERSION,
             "normalize": {
@@ -628,7 +612,7 @@ class Statistics(Sums):
                 if (pixels := sums["all"].get("pixels"))
             },
             "splits": splits,
-            "total": self.total().as_json(scores),
+            "total": self.total().as_json(),
         }
 
 

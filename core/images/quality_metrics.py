@@ -28,11 +28,6 @@ from shardwright.schemas.units import beside_limit
 
 Array = npt.NDArray[Any]
 
-#: Names of the values in `ImageQuality.scores`. `brightness` is the mean, 0 to 1; `brightness_5` and
-#: `brightness_99` are percentiles of the pixels' brightness; `information` is the entropy, 1 from ten bits
-#: on; `sharpness` is 0 to 1; `aspect_ratio` is the shorter side divided by the longer.
-SCORES = ("brightness", "brightness_5", "brightness_99", "information", "sharpness", "aspect_ratio")
-
 _PERCENTILES = (5, 99)
 #: Bits of entropy for an information of 1, and the rate at which sharpness approaches 1.
 _FULL_BITS = 10.0

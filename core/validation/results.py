@@ -12,7 +12,6 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset, stored_document, utc, write_result
-from shardwright.core.images.quality_metrics import SCORES
 from shardwright.core.lease import HeldLease
 from shardwright.core.report.gather import gather, gather_files
 from shardwright.core.report.render import render
@@ -143,7 +142,7 @@ def write_results(
     report = with_previous_checks(own_report, _stored_reports(files.report, results.directory))
     measured, contents = None, dict[str, bytes]()
     if statistics is not None:
-        measured = {**statistics.as_json(SCORES), "fingerprint": fingerprint}
+        measured = {**statistics.as_json(), "fingerprint": fingerprint}
         contents = {STATISTICS_JSON: statistics_text(measured).encode(), STATS_PB: stats_pb(statistics)}
         for path, name in ((files.statistics, STATISTICS_JSON), (files.stats, STATS_PB)):
             if path:

@@ -23,9 +23,9 @@ from shardwright.core.images.near_duplicates import (
     bits_apart,
     patches_agree,
 )
-from shardwright.core.images.quality_metrics import SCORES, describe_issue, measure_quality, sum_samples
+from shardwright.core.images.quality_metrics import describe_issue, measure_quality, sum_samples
 from shardwright.schemas.codes import QUALITY, FindingCode
-from shardwright.schemas.pictures import ImageQuality
+from shardwright.schemas.pictures import SCORES, ImageQuality
 from shardwright.schemas.sketches import FLOAT32_BITS
 
 MODES = (
