@@ -101,11 +101,8 @@ def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Datase
 
 def _ledgers(directory: str, dataset: Dataset) -> dict[str, LedgerFile]:
     """Returns the ledgers of a dataset by their paths inside the directory."""
-    files = {ledger_file(split, n, of): (split, shard) for split, n, of, shard in dataset.placed_shards()}
-    return {
-        file: LedgerFile(storage.join(directory, file), split, shard.sha256)
-        for file, (split, shard) in files.items()
-    }
+    files = {ledger_file(*place): (place.split, shard.sha256) for place, shard in dataset.placed_shards()}
+    return {file: LedgerFile(storage.join(directory, file), *of_shard) for file, of_shard in files.items()}
 
 
 def _has_same_digests(old: Dataset, new: Dataset) -> bool:

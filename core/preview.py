@@ -37,7 +37,7 @@ from shardwright.schemas.feature_roles import KEYPOINT_ROLES, PIXEL_MASKS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry, written_entries
-from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.plan import ShardPlace, ledger_file
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.splits import totals_of
 
@@ -411,21 +411,21 @@ def draw_card_samples(directory: str, dataset: Dataset) -> bytes:
 
 def _places(directory: str, dataset: Dataset) -> Iterator[RecordLocation]:
     """Yields locations of records: the first shard of each split first, then the second ones, and so on."""
-    for split, index, count, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
+    for place, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
         path = storage.join(directory, shard.file)
-        for entry in ledger_entries(directory, (split, index, count), shard):
+        for entry in ledger_entries(directory, place, shard):
             if entry.offset is not None and (entry.length or 0) <= MAX_BYTES:
                 yield RecordLocation(path, entry.offset, entry.label)
 
 
-def ledger_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> Iterator[Entry]:
+def ledger_entries(directory: str, place: ShardPlace, shard: Shard) -> Iterator[Entry]:
     """Yields the entries of a shard's records from its ledger; none if it is damaged or of another build.
 
     Lines are parsed as they are needed, because the first few hundred are usually enough.
 
     Args:
       directory: The dataset directory.
-      place: Split and number of the shard, and the number of shards in the split.
+      place: Place of the shard.
       shard: The shard as `dataset.json` describes it.
 
     Raises:

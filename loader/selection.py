@@ -240,8 +240,8 @@ def read_labels(
       EngineError: If it cannot be read.
     """
     ledgers = {
-        shard.file: (storage.join(directory, ledger_file(split, number, count)), shard.sha256)
-        for split, number, count, shard in dataset.placed_shards()
+        shard.file: (storage.join(directory, ledger_file(*place)), shard.sha256)
+        for place, shard in dataset.placed_shards()
     }
 
     def read(item: ShardSlice) -> list[tuple[int, Entry]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import IO
 
@@ -22,7 +22,7 @@ from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import load_index, written_entries
 from shardwright.schemas.plain_text import printable
-from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file
 
 #: 0, then the end of each record's frame in the unpacked shard. Frames have no gaps between them.
 Ends = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ _LOCAL_STRETCH, _LOCAL_GAP = 4 << 20, 64 << 10
 _REMOTE_STRETCH, _REMOTE_GAP = 8 << 20, 1 << 20
 
 
-def find_ends(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> Ends | None:
+def find_ends(directory: str, place: ShardPlace, shard: Shard) -> Ends | None:
     """Returns the ends of a shard's records, or None if neither index nor ledger has them.
 
     An index or ledger that does not agree with `dataset.json` is ignored.
@@ -42,12 +42,12 @@ def find_ends(directory: str, split: str, number: int, num_shards: int, shard: S
     Raises:
       EngineError: If the storage failed.
     """
-    ledger = ledger_file(split, number, num_shards)
+    ledger = ledger_file(*place)
     sources: list[tuple[str, Callable[[bytes], Iterable[Place]]]] = [
         (ledger, lambda data: ((entry.offset, entry.length) for entry in written_entries(data, shard.sha256)))
     ]
     if shard.records and not is_compressed(shard.file):
-        sources.insert(0, (index_file(split, number, num_shards), load_index))
+        sources.insert(0, (index_file(*place), load_index))
     for file, places_in in sources:
         path = storage.join(directory, file)
         try:
@@ -117,9 +117,7 @@ class ShardReader:
     ) -> None:
         self._directory = directory
         self._remote = storage.is_remote(directory)
-        self._shards: Mapping[str, tuple[str, int, int, Shard]] = {
-            placed[3].file: placed for placed in dataset.placed_shards()
-        }
+        self._shards = {shard.file: (place, shard) for place, shard in dataset.placed_shards()}
         self._verify = verify
         self._open_files = max(open_files, 1)
         self._unpacked_bytes = unpacked_bytes
@@ -202,7 +200,7 @@ class ShardReader:
         if ends is None:
             ends = find_ends(self._directory, *self._shards[file])
             if ends is None:
-                shard = self._shards[file][3]
+                shard = self._shards[file][1]
                 with translated_shard_errors(self._path(file)):
                     size = shard.bytes if self._is_remote(file) else self._open(file).size
                 ends = self._walk(file, size, shard.records)
@@ -230,7 +228,7 @@ class ShardReader:
         path = self._path(file)
         with translated_shard_errors(path):
             if self._is_remote(file):
-                return storage.read_range(path, offset, length, self._shards[file][3].bytes)
+                return storage.read_range(path, offset, length, self._shards[file][1].bytes)
             return self._open(file).read_at(offset, length)
 
     def _open(self, file: str) -> _OpenFile:

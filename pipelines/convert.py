@@ -90,7 +90,7 @@ def build_convert(pipeline: Any, job: ConversionJob, request: ConversionRequest)
 
     def to_check(result: ShardResult) -> list[ShardTask]:
         header = result.header
-        return [shard_task(job.directory, *header.place, header.as_shard())] if header.file else []
+        return [shard_task(job.directory, header.place, header.as_shard())] if header.file else []
 
     verified = results | "VerifyShards" >> VerifyShards(forecast, job.directory, settings, to_check)
     # ShardCheck; FindingSummary; Statistics

@@ -44,6 +44,7 @@ from shardwright.schemas.json_values import to_json
 from shardwright.schemas.layouts import Encoding, FeatureRole
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.plain_text import printable
+from shardwright.schemas.plan import ShardPlace
 from shardwright.schemas.splits import by_split
 from shardwright.schemas.units import counted, format_size, shape_text
 
@@ -165,7 +166,7 @@ class _ReadShard(NamedTuple):
 
     path: str
     directory: str = ""
-    place: tuple[str, int, int] = ("", 0, 0)
+    place: ShardPlace = ShardPlace("", 0, 0)
     listed: Shard | None = None
 
 
@@ -174,10 +175,9 @@ def _shards(target: Target, dataset: Dataset | None, split: str) -> Iterator[_Re
     if dataset is None or target.directory is None:
         yield from map(_ReadShard, target.files)
         return
-    for name, index, count, shard in dataset.placed_shards():
-        if name == split and shard.records:
-            path = storage.join(target.directory, shard.file)
-            yield _ReadShard(path, target.directory, (name, index, count), shard)
+    for place, shard in dataset.placed_shards():
+        if place.split == split and shard.records:
+            yield _ReadShard(storage.join(target.directory, shard.file), target.directory, place, shard)
 
 
 def _first_records(

@@ -43,7 +43,7 @@ from shardwright.schemas.dataset import (
 )
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.plain_text import printable, shell_word
-from shardwright.schemas.plan import ShardPlace, shard_file
+from shardwright.schemas.plan import shard_file
 from shardwright.schemas.units import counted
 
 HELP = "Saves the sound records of a damaged dataset."
@@ -95,8 +95,8 @@ def list_tasks(target: Target, output: str, hold: HeldLease | None = None) -> It
         for path in target.files:
             yield SalvageTask(path, output, os.path.basename(path), hold=hold)
         return
-    for split, index, count, shard in read_dataset(target.directory).placed_shards():
-        path, place = storage.join(target.directory, shard.file), ShardPlace(split, index, count)
+    for place, shard in read_dataset(target.directory).placed_shards():
+        path = storage.join(target.directory, shard.file)
         yield SalvageTask(path, output, shard.file, target.directory, place, shard, hold)
 
 
@@ -212,8 +212,8 @@ def _target(name: str) -> Target:
         dataset = read_dataset(target.directory)
     except UsageError as error:
         raise UsageError(f"{error.message.partition(';')[0]}; {_advice(place)}") from None
-    for split, index, count, shard in dataset.placed_shards():
-        if shard.file not in [shard_file(split, index, count, suffix) for suffix in SUFFIXES.values()]:
+    for shard_place, shard in dataset.placed_shards():
+        if shard.file not in [shard_file(*shard_place, suffix) for suffix in SUFFIXES.values()]:
             raise UsageError(
                 f"--dataset {place}: its dataset.json lists a shard {printable(shard.file)!r}, a name "
                 f"that convert never gives; {_advice(place)}"

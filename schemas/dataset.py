@@ -9,15 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import itemgetter
 from typing import Any, ClassVar, Self
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.json_values import from_json, to_json
+from shardwright.schemas.json_values import fields_json, from_json, to_json
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec, Layout, layout_by_name
 from shardwright.schemas.plain_text import escape_controls
-from shardwright.schemas.plan import Plan, index_file, is_compressed, ledger_file, settings_json
+from shardwright.schemas.plan import Plan, ShardPlace, index_file, is_compressed, ledger_file, settings_json
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.splits import SplitBalance, SplitShares, by_split, compare_splits, totals_of
@@ -87,44 +86,48 @@ class _Ledger(_Totals):
     reasons: Mapping[str, Mapping[str, int]]
 
 
+#: Fields of the document that are absent if they are empty.
+_OPTIONAL = ("dtypes", "provenance")
+
+
 @dataclass(frozen=True)
 class Dataset:
     """The contents of `dataset.json`.
 
     Attributes:
       name: Name of the dataset directory.
-      layout: Name of the record layout.
-      features: Features of each record.
       plan: Plan that later builds continue. Its settings are those of the dataset.
       versions: Versions of the software that decides the bytes.
+      layout: Name of the record layout.
+      features: Features of each record.
       splits: Split -> shards in order.
       ledger: Counts per outcome, in total and per split.
       class_counts: Split -> class name -> number of records.
       first_label: Id of the first class.
       formats: Split -> format of the stored images (jpg, png, webp, raw) -> records.
       sidecars: File for other tools -> its sha256.
-      files: Path of every other file that was published with the shards -> its sha256.
-      statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 if it is not known.
-      provenance: What the user states about the dataset: license, creators and so on.
       dtypes: Type of the stored samples (uint8, uint16, float32) -> records, in all splits. Empty if the
         dataset does not state it, because all are uint8.
+      provenance: What the user states about the dataset: license, creators and so on.
+      files: Path of every other file that was published with the shards -> its sha256.
+      statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 if it is not known.
     """
 
     name: str
-    layout: str
-    features: tuple[FeatureSpec, ...]
     plan: Plan
     versions: Mapping[str, str]
+    layout: str
+    features: tuple[FeatureSpec, ...]
     splits: Mapping[str, tuple[Shard, ...]]
     ledger: Mapping[str, Any]
     class_counts: Mapping[str, Mapping[str, int]]
     first_label: int = 0
     formats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     sidecars: Mapping[str, str] = field(default_factory=dict)
+    dtypes: Mapping[str, int] = field(default_factory=dict)
+    provenance: Provenance = field(default_factory=Provenance)
     files: Mapping[str, str] = field(default_factory=dict)
     statements_version: int = 0
-    provenance: Provenance = field(default_factory=Provenance)
-    dtypes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -199,16 +202,16 @@ class Dataset:
         """All shards, in the order of `dataset.json`."""
         return [shard for shards in self.splits.values() for shard in shards]
 
-    def placed_shards(self) -> Iterator[tuple[str, int, int, Shard]]:
-        """Yields each shard after its split, its number from 0 and the number of shards in the split."""
+    def placed_shards(self) -> Iterator[tuple[ShardPlace, Shard]]:
+        """Yields each shard after its place."""
         for split, shards in self.splits.items():
             for number, shard in enumerate(shards):
-                yield split, number, len(shards), shard
+                yield ShardPlace(split, number, len(shards)), shard
 
-    def filled_shards_in_turn(self) -> list[tuple[str, int, int, Shard]]:
+    def filled_shards_in_turn(self) -> list[tuple[ShardPlace, Shard]]:
         """Returns the shards that have records, like `placed_shards`, but the first of each split first."""
-        filled = (placed for placed in self.placed_shards() if placed[3].records)
-        return sorted(filled, key=itemgetter(1))
+        filled = (placed for placed in self.placed_shards() if placed[1].records)
+        return sorted(filled, key=lambda placed: placed[0].shard)
 
     def index_files(self, empty: bool = False) -> dict[str, str]:
         """Returns a mapping of shard to index; compressed shards have none.
@@ -217,48 +220,31 @@ class Dataset:
           empty: Whether to include shards without records, which need no index.
         """
         return {
-            shard.file: index_file(split, number, count)
-            for split, number, count, shard in self.placed_shards()
+            shard.file: index_file(*place)
+            for place, shard in self.placed_shards()
             if not is_compressed(shard.file) and (shard.records or empty)
         }
 
     def ledger_files(self) -> dict[str, str]:
         """Returns a mapping of shard to ledger."""
-        placed = self.placed_shards()
-        return {shard.file: ledger_file(split, number, count) for split, number, count, shard in placed}
+        return {shard.file: ledger_file(*place) for place, shard in self.placed_shards()}
 
     def as_json(self) -> dict[str, Any]:
         """Returns the document as it is stored; its last field is the digest of the others."""
-        document = {
+        value = {name: item for name, item in fields_json(self).items() if item or name not in _OPTIONAL}
+        for split, shards in value["splits"].items():
+            totals = {"records": self.records(split), "bytes": self.size(split)}
+            value["splits"][split] = {**totals, "shards": shards}
+        value["files"] = dict(sorted(value["files"].items()))
+        first = {
             "format_version": FORMAT_VERSION,
             "name": self.name,
             "fingerprint": self.fingerprint,
             "settings": settings_json(self.plan.settings),
-            "plan": self.plan.as_json(),
-            "versions": dict(self.versions),
-            "layout": self.layout,
-            "features": to_json(self.features),
-            "first_label": self.first_label,
+            **{name: value[name] for name in ("plan", "versions", "layout", "features", "first_label")},
             "labels": list(self.labels),
-            "splits": {
-                split: {
-                    "records": self.records(split),
-                    "bytes": self.size(split),
-                    "shards": to_json(shards),
-                }
-                for split, shards in self.splits.items()
-            },
-            "ledger": dict(self.ledger),
-            "class_counts": to_json(self.class_counts),
-            "formats": to_json(self.formats),
-            "sidecars": dict(self.sidecars),
         }
-        if self.dtypes:
-            document["dtypes"] = dict(self.dtypes)
-        if provenance := self.provenance.as_json():
-            document["provenance"] = provenance
-        document |= {"files": dict(sorted(self.files.items())), "statements_version": self.statements_version}
-        return with_digest(document)
+        return with_digest(first | value)
 
     @staticmethod
     def from_bytes(data: bytes, where: str) -> Dataset:

@@ -146,7 +146,7 @@ def VerifyVersion(
             for index in near(header.place, count):
                 shard = shard_file(header.split, index, count, build.suffix)
                 shared.append(storage.join(build.directory, check_file(shard)))
-        written = shard_task(task.directory, *header.place, header.as_shard())
+        written = shard_task(task.directory, header.place, header.as_shard())
         yield written._replace(previous_checks=tuple(shared))
 
     checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck

@@ -289,7 +289,7 @@ def _gather(
     run = (
         _read_json(directory, RUN_JSON, _read_run, left_out, "what was converted is not known") or RunFacts()
     )
-    paths = {shard.file: storage.join(directory, shard.file) for _, _, _, shard in dataset.placed_shards()}
+    paths = {shard.file: storage.join(directory, shard.file) for shard in dataset.shards}
     checked = select_findings(validation, dataset.fingerprint)
     sheets = choose_sheets(directory, dataset)
     places = [sample.at for sheet in sheets for sample in sheet.samples]
@@ -490,9 +490,9 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
 
 def _entries(directory: str, dataset: Dataset) -> Iterator[tuple[str, Entry]]:
     """Yields shard and entry of records: of the first shard of each split first, then of the second ones."""
-    for split, index, count, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
+    for place, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
         with contextlib.suppress(EngineError):
-            for entry in ledger_entries(directory, (split, index, count), shard):
+            for entry in ledger_entries(directory, place, shard):
                 yield shard.file, entry
 
 

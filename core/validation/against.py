@@ -47,7 +47,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.plain_text import printable
-from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.plan import ShardPlace, ledger_file
 
 
 class SoundRecord(NamedTuple):
@@ -102,12 +102,12 @@ def record_data(file: IO[bytes], row: SoundRecord) -> bytes:
     return file.read(row.length - FRAME_BYTES)
 
 
-def read_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> dict[str, Entry]:
+def read_entries(directory: str, place: ShardPlace, shard: Shard) -> dict[str, Entry]:
     """Returns the entries of a shard's ledger by key; none if it is missing, damaged or of another build.
 
     Args:
       directory: The dataset directory.
-      place: Split and number of the shard, and the number of shards in the split.
+      place: Place of the shard.
       shard: The shard's entry in `dataset.json`.
     """
     data = storage.read_if_exists(storage.join(directory, ledger_file(*place)))
@@ -227,7 +227,7 @@ class _Shard:
       comparison: The comparison.
       facts: Settings for comparing records.
       recipe: Recipe for converting images.
-      place: Split, number of the shard, and number of shards in the split.
+      place: Place of the shard.
       name: Name of the file. None if the dataset has no such shard.
       entries: Entries of its ledger.
       items: Images to compare.
@@ -238,7 +238,7 @@ class _Shard:
     comparison: Comparison
     facts: ComparisonSettings
     recipe: ShardRecipe
-    place: tuple[str, int, int]
+    place: ShardPlace
     name: str | None
     entries: Mapping[str, Entry]
     items: list[_Item] = field(default_factory=list)
@@ -271,7 +271,7 @@ def compare_shard(
     """
     dataset, directory = comparison.dataset, comparison.directory
     shards = dataset.splits.get(split, ())
-    place = (split, number, len(shards))
+    place = ShardPlace(split, number, len(shards))
     refs.sort(key=lambda ref: shard_order(comparison.settings.seed, ref.key))
     facts, recipe = comparison.facts(), comparison.recipe()
     if number >= len(shards):
@@ -453,7 +453,7 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
     splits = work.comparison.dataset.plan.split_bounds
     by_hash = Placement(settings, splits).split(ref._replace(split=""))
     finding = Finding(code, message, work.name, key=ref.key)
-    yield Leftover(False, finding, now.sha256, ref.label, work.place[0], by_hash != work.place[0])
+    yield Leftover(False, finding, now.sha256, ref.label, work.place.split, by_hash != work.place.split)
 
 
 def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover:
@@ -469,7 +469,7 @@ def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover
     code = FindingCode.SOURCE_MISSING
     finding = Finding(code, where, work.name, row.number, row.offset, key or None)
     label = "" if work.facts.mapped else label  # the function of --map may have changed it
-    return Leftover(True, finding, digest, label, work.place[0], source_key=source_key)
+    return Leftover(True, finding, digest, label, work.place.split, source_key=source_key)
 
 
 #: (what, bucket), packed leftovers.

@@ -29,7 +29,7 @@ from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.ledger import index_line
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.plain_text import printable
-from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file
 from shardwright.schemas.statistics import RecordStatistics, Statistics
 from shardwright.schemas.units import counted
 
@@ -68,21 +68,18 @@ class ShardTask(NamedTuple):
     terms: ShardTerms | None = None
 
 
-def shard_task(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> ShardTask:
+def shard_task(directory: str, place: ShardPlace, shard: Shard) -> ShardTask:
     """Returns the task to check a shard of a dataset.
 
     Args:
       directory: The dataset directory.
-      split: Split of the shard.
-      number: Number of the shard in its split, from 0.
-      num_shards: Number of shards in the split.
+      place: Place of the shard.
       shard: The shard's entry in `dataset.json`.
     """
-    place = split, number, num_shards
     return ShardTask(
         storage.join(directory, shard.file),
         shard.file,
-        split,
+        place.split,
         shard,
         "" if is_compressed(shard.file) else storage.join(directory, index_file(*place)),
         storage.join(directory, ledger_file(*place)),

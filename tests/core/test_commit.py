@@ -44,8 +44,8 @@ def made(sound_dataset: Path) -> Dataset:
 @pytest.fixture(scope="module")
 def headers(sound_dataset: Path, made: Dataset) -> list[ShardHeader]:
     return [
-        load_ledger((sound_dataset / ledger_file(split, number, count)).read_bytes())[0]
-        for split, number, count, _ in made.placed_shards()
+        load_ledger((sound_dataset / ledger_file(*place)).read_bytes())[0]
+        for place, _ in made.placed_shards()
     ]
 
 

@@ -29,7 +29,7 @@ from shardwright.schemas.ledger import (
     dump_index,
     load_ledger,
 )
-from shardwright.schemas.plan import ShardPlace, index_file, ledger_file
+from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.schemas.sidecars import with_sidecars
 
 Features = dict[str, Feature]
@@ -90,13 +90,12 @@ class Forgery:
         self._made = Dataset.from_bytes((dataset / "dataset.json").read_bytes(), "it")
         self.shards: dict[tuple[str, int], list[tuple[bytes, Entry]]] = {}
         self.others: dict[tuple[str, int], list[Entry]] = {}
-        for split, number, count, shard in self._made.placed_shards():
-            place = split, number, count
+        for place, shard in self._made.placed_shards():
             _, lines = load_ledger((dataset / ledger_file(*place)).read_bytes())
             entries = list(lines)
             written = [entry for entry in entries if entry.outcome == Outcome.WRITTEN]
-            self.others[split, number] = [entry for entry in entries if entry.outcome != Outcome.WRITTEN]
-            self.shards[split, number] = list(zip(read_shard(dataset / shard.file), written, strict=True))
+            self.others[place[:2]] = [entry for entry in entries if entry.outcome != Outcome.WRITTEN]
+            self.shards[place[:2]] = list(zip(read_shard(dataset / shard.file), written, strict=True))
 
     def edit(self, place: tuple[str, int], number: int, edit: Edit) -> None:
         """Changes the features of one record."""
@@ -113,11 +112,11 @@ class Forgery:
     def seal(self) -> None:
         """Writes shards and ledgers, and updates everything that depends on them."""
         seed = self._made.plan.settings["seed"]
-        for split, number, count, shard in self._made.placed_shards():
+        for place, shard in self._made.placed_shards():
             offset, data = 0, bytearray()
-            others = sorted(self.others[split, number], key=lambda entry: shard_order(seed, entry.key))
+            others = sorted(self.others[place[:2]], key=lambda entry: shard_order(seed, entry.key))
             entries: list[Entry] = []
-            for record, entry in self.shards[split, number]:
+            for record, entry in self.shards[place[:2]]:
                 while others and shard_order(seed, others[0].key) < shard_order(seed, entry.key):
                     entries.append(others.pop(0))
                 length = len(record) + FRAME_BYTES
@@ -126,8 +125,8 @@ class Forgery:
                 offset += length
             entries += others
             (self._dataset / shard.file).write_bytes(data)
-            (self._dataset / index_file(split, number, count)).write_bytes(dump_index(entries))
-            path = self._dataset / ledger_file(split, number, count)
+            (self._dataset / index_file(*place)).write_bytes(dump_index(entries))
+            path = self._dataset / ledger_file(*place)
             path.write_bytes(dump_ledger(load_ledger(path.read_bytes())[0], entries))
         settle(self._dataset)
 
@@ -137,8 +136,7 @@ def settle(dataset: Path) -> None:
     made = Dataset.from_bytes((dataset / "dataset.json").read_bytes(), "it")
     recipe = recipes_of(made.plan.settings, made.versions).shard
     results, files = [], dict(made.files)
-    for split, number, count, shard in made.placed_shards():
-        place = ShardPlace(split, number, count)
+    for place, shard in made.placed_shards():
         path = dataset / ledger_file(*place)
         if not (dataset / shard.file).exists() or not path.exists():
             continue

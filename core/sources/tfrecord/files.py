@@ -224,7 +224,7 @@ def _read_own(path: str, must: bool) -> Dataset | None:
 def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -> list[RecordFile]:
     document = join(folder, DATASET_JSON)
     files = []
-    for split, _, _, shard in dataset.placed_shards():
+    for place, shard in dataset.placed_shards():
         if not fnmatch.fnmatchcase(shard.file, pattern):
             continue
         if not storage.exists(join(folder, shard.file)):
@@ -232,7 +232,7 @@ def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -
                 f"--input {printable(folder)} lacks {shard.file}, which its dataset.json names; "
                 "restore it, or name the other files one by one."
             )
-        files.append(RecordFile(shard.file, split if keep_splits else "", document))
+        files.append(RecordFile(shard.file, place.split if keep_splits else "", document))
     return files
 
 

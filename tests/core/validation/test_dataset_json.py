@@ -55,7 +55,7 @@ def ledgers(sound_dataset: Path, made: Dataset) -> DatasetLedgers:
 
 def ledgers_of(directory: Path, made: Dataset, terms: ShardTerms | None = None) -> DatasetLedgers:
     by_shard: dict[str, LedgerSummary | None] = {}
-    for *place, shard in made.placed_shards():
+    for place, shard in made.placed_shards():
         check = LedgerCheck((directory / ledger_file(*place)).read_bytes(), shard, terms)
         list(check.finish(sound=False))
         by_shard[shard.file] = check.summary
@@ -280,8 +280,8 @@ def test_the_file_matches_the_ledgers(dataset: Path) -> None:
 def test_a_ledger_that_changes_meanwhile_is_not_a_finding(dataset: Path) -> None:
     made = Dataset.from_bytes((dataset / "dataset.json").read_bytes(), "it")
     ledgers = ledgers_of(dataset, made)
-    for split, number, count, _ in made.placed_shards():
-        path = dataset / ledger_file(split, number, count)
+    for place, _ in made.placed_shards():
+        path = dataset / ledger_file(*place)
         header, entries = load_ledger(path.read_bytes())
         changed = [entry._replace(message="something else") for entry in entries]
         write_whole_ledger(str(dataset), ShardResult(header), LedgerLines.of(changed))
