@@ -374,7 +374,7 @@ def _run(
         "splits_from": str(forecast.splits_from),
         **({"split_shares": shares.as_json()} if shares is not None else {}),
         **({"folds": _folds(forecast, headers)} if "folds" in forecast.plan.settings else {}),
-        "sources": total_of(headers).sources.summary(),
+        "sources": total_of(headers).sizes_of_sources(),
         "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
         "reused_shards": sum(result.reused for result in results),
     }

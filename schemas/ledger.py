@@ -160,38 +160,6 @@ _TYPES: Mapping[str, type] = {
 _SHOWN = 3
 
 
-@dataclass
-class SourceSizes(Sums):
-    """Minimum, maximum and mean of width, height and number of bytes of some sources, added in any order."""
-
-    width: Moments = field(default_factory=Moments)
-    height: Moments = field(default_factory=Moments)
-    bytes: Moments = field(default_factory=Moments)
-
-    def add(self, entry: Entry) -> None:
-        """Adds the sizes in an entry of a ledger, if it has any."""
-        width, height, size = entry.source_width, entry.source_height, entry.source_bytes
-        if width is not None and height is not None and size is not None:
-            self.width.add(width)
-            self.height.add(height)
-            self.bytes.add(size)
-
-    @property
-    def images(self) -> int:
-        """Number of images with known sizes."""
-        return self.bytes.count
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the form that a ledger stores; empty if there are no sizes."""
-        return fields_json(self) if self.images else {}
-
-    def summary(self) -> dict[str, Any]:
-        """Returns the entry for `run.json`: the number of images, and the moments of each measure."""
-        measured = {name: moments for name, moments in vars(self).items() if moments.count}
-        sums = {name: {**moments.summary(), "sum": int(moments.sum)} for name, moments in measured.items()}
-        return {"images": self.images, **sums}
-
-
 @dataclass(kw_only=True)
 class ShardTotals(Sums):
     """The sums of the entries of shards; those of one shard grow only with the number of classes.
@@ -207,7 +175,7 @@ class ShardTotals(Sums):
       boxes: For annotated images, how many boxes were written, clipped, removed by a crop, and dropped.
       formats: Format of the stored image -> records.
       bad_boxes: Key and reason for some images with dropped boxes.
-      sources: Sizes of the written images' sources.
+      sources: Measure (width, height, bytes) -> its values for the sources of the written images.
       multiplied: Number of images that `--map` added: those of each source image after the first.
       folds: Fold -> records; empty if the dataset has no folds.
       private: Kind of private data -> number of kept originals with it in their metadata.
@@ -224,7 +192,7 @@ class ShardTotals(Sums):
     boxes: Counter[str] = field(default_factory=Counter)
     formats: Counter[str] = field(default_factory=Counter)
     bad_boxes: tuple[str, ...] = ()
-    sources: SourceSizes = field(default_factory=SourceSizes)
+    sources: dict[str, Moments] = field(default_factory=dict)
     multiplied: int = 0
     folds: Counter[str] = field(default_factory=Counter)
     private: Counter[str] = field(default_factory=Counter)
@@ -257,11 +225,21 @@ class ShardTotals(Sums):
             self.boxes.update(entry.boxes)
         if entry.fold is not None:
             self.folds[str(entry.fold)] += 1
-        self.sources.add(entry)
+        width, height, size = entry.source_width, entry.source_height, entry.source_bytes
+        if width is not None and height is not None and size is not None:
+            for name, value in (("width", width), ("height", height), ("bytes", size)):
+                self.sources.setdefault(name, Moments()).add(value)
         self.kept += entry.stored == "kept"
         self.animated += bool(entry.animated)
         self.damaged += bool(entry.damaged)
         self.warned += bool(entry.decoder_warning) and not entry.damaged
+
+    def sizes_of_sources(self) -> dict[str, Any]:
+        """Returns the entry for `run.json`: the number of sources, and the moments of each measure."""
+        sums = {
+            name: {**moments.summary(), "sum": int(moments.sum)} for name, moments in self.sources.items()
+        }
+        return {"images": max((moments.count for moments in self.sources.values()), default=0), **sums}
 
     def header(self, place: ShardPlace) -> ShardHeader:
         """Returns the totals as the header of a shard, without the fields that need the shard's file."""

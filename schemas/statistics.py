@@ -379,20 +379,14 @@ class SampleStatistics(Sums):
         all_count = len(counts) == 1 and bool(self.stated)
         number = max(counts) if all_count else _COLORS if max(counts) >= _COLORS else 1
         scale = math.lcm(*(_UNITS_IN_ONE[kind.dtype] for kind in kinds))
-        columns: list[list[tuple[ChannelStatistics, int]]] = [[] for _ in range(number)]
+        all_pixels: list[list[_Sums]] = [[] for _ in range(number)]
+        equal_weight: list[list[_Sums]] = [[] for _ in range(number)]
         for kind, sums in kinds.items():
-            channels = sums.channels
+            channels, f = sums.channels, scale // _UNITS_IN_ONE[kind.dtype]
             chosen = channels[:number] if len(channels) >= number else channels[:1] * number
-            for column, channel in zip(columns, chosen, strict=True):
-                column.append((channel, scale // _UNITS_IN_ONE[kind.dtype]))
-        all_pixels = [
-            [(one.values.count, one.values.total * f, one.values.squares * f**2) for one, f in column]
-            for column in columns
-        ]
-        equal_weight = [
-            [(one.images << FRACTION_BITS, one.means * f, one.mean_squares * f**2) for one, f in column]
-            for column in columns
-        ]
+            for i, one in enumerate(chosen):
+                all_pixels[i].append((one.values.count, one.values.total * f, one.values.squares * f**2))
+                equal_weight[i].append((one.images << FRACTION_BITS, one.means * f, one.mean_squares * f**2))
         first = [sums.channels[0] for sums in kinds.values()]
         return {
             "images": sum(sums.images for sums in kinds.values()),

@@ -38,7 +38,7 @@ class PictureSize(NamedTuple):
 
 
 class SourceSums(NamedTuple):
-    """Minimum, maximum, mean and sum of a measure of the originals, as `SourceSizes.summary` states them."""
+    """Minimum, maximum, mean and sum of a measure of the originals (`ShardTotals.sizes_of_sources`)."""
 
     min: int
     max: int

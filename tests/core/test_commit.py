@@ -28,7 +28,6 @@ from shardwright.schemas.ledger import (
     ShardHeader,
     ShardResult,
     ShardTotals,
-    SourceSizes,
     load_ledger,
     sums_of_headers,
     total_of,
@@ -125,15 +124,15 @@ def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
         Entry(key=str(i), outcome="written", source_width=rng.randrange(9), source_height=3, source_bytes=i)
         for i in range(5)
     ]
-    sizes = SourceSizes()
+    totals = ShardTotals()
     for entry in entries:
-        sizes.add(entry)
+        totals.add(entry)
     header = ShardHeader(
         file=f"{split}-{shard:05d}-of-{count:05d}.tfrecord", split=split, shard=shard, num_shards=count,
         plan_digest="d" * 64, records=1000, bytes=10**8, sha256="s" * 64,
         counts={"written": 1000, "quarantined": 1}, reasons={"quarantined": {"CORRUPT": 1}},
         class_counts={name: rng.randrange(5) for name in CLASSES}, formats={"jpg": 990, "png": 10},
-        boxes={"written": 3}, bad_boxes=("a",), sources=sizes,
+        boxes={"written": 3}, bad_boxes=("a",), sources=totals.sources,
     )  # fmt: skip
     return ShardResult(header, started=1.0, finished=2.0)
 
@@ -141,7 +140,7 @@ def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
 def sums(results: list[ShardResult]) -> object:
     """Returns everything that a commit adds up from results."""
     headers = [result.header for result in results]
-    return sums_of_headers(headers, ("train", "test")), total_of(headers).sources.as_json()
+    return sums_of_headers(headers, ("train", "test")), total_of(headers).sizes_of_sources()
 
 
 def sent(results: list[ShardResult]) -> list[Any]:

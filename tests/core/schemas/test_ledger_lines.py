@@ -37,12 +37,12 @@ from shardwright.schemas.ledger import (
     PlanDigest,
     ShardHeader,
     ShardTotals,
-    SourceSizes,
     dump_index,
     line_blocks,
     load_ledger,
     recipe_digest,
     ref_digest,
+    total_of,
     written_entries,
 )
 from shardwright.schemas.plan import ShardPlace
@@ -91,10 +91,7 @@ def test_groups_do_not_change_the_files(entries: list[Entry], together: int) -> 
         file.write("\n".join(text).encode("ascii") + b"\n")
     assert data == at_once.getvalue()
     assert lines.index == dump_index(entries)
-    totals = ShardTotals()
-    for entry in entries:
-        totals.add(entry)
-    assert lines.header(_PLACE) == totals.header(_PLACE)
+    assert lines.header(_PLACE) == totals_of(entries).header(_PLACE)
 
 
 @pytest.mark.slow
@@ -344,31 +341,28 @@ def entry(number: int) -> Entry:
     )
 
 
-def sizes_of(entries: Iterable[Entry]) -> SourceSizes:
-    sizes = SourceSizes()
+def totals_of(entries: Iterable[Entry]) -> ShardTotals:
+    totals = ShardTotals()
     for one in entries:
-        sizes.add(one)
-    return sizes
+        totals.add(one)
+    return totals
 
 
 def test_shards_add_up_to_the_same_in_any_order() -> None:
     entries = [entry(number) for number in range(1, 11)]
-    whole = sizes_of([*entries, Entry("bad.jpg", "quarantined")])
-    parts = [sizes_of(entries[at : at + 3]) for at in (6, 0, 9, 3)]
-    merged = SourceSizes()
-    for part in parts:
-        merged.merge(from_json(SourceSizes, json.loads(json.dumps(part.as_json()))))
-    assert merged.as_json() == whole.as_json()
-    sizes = whole.summary()
+    whole = totals_of([*entries, Entry("bad.jpg", "quarantined")])
+    parts = [totals_of(entries[at : at + 3]).header(_PLACE).as_json() for at in (6, 0, 9, 3)]
+    merged = total_of(from_json(ShardHeader, json.loads(json.dumps(part))) for part in parts)
+    assert merged.sources == whole.sources
+    sizes = whole.sizes_of_sources()
     assert sizes["images"] == 10
     assert (sizes["width"]["min"], sizes["width"]["max"], sizes["width"]["mean"]) == (101, 110, 105.5)
     assert sizes["bytes"]["sum"] == 55_000 and sizes["height"]["std"] == 0
 
 
 def test_unknown_sizes_are_reported_as_unknown() -> None:
-    sizes = sizes_of([Entry("a", "written")])
-    assert sizes.as_json() == {} and sizes.summary() == {"images": 0}
-    assert from_json(SourceSizes, {}).images == 0
+    totals = totals_of([Entry("a", "written")])
+    assert totals.sources == {} and totals.sizes_of_sources() == {"images": 0}
 
 
 def test_a_ledger_of_another_version_is_refused() -> None:
