@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.core import storage
+from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import Lease, this_process
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.rebuild.begin import is_overtaken
@@ -242,6 +243,7 @@ def rebuild(
         except Exception as error:
             raise as_shardwright_error(error) from error
         if not ended:
+            PROGRESS.reset()  # the graph lists the input again
             with converting(arguments):
                 of_beam = options or as_beam_options(arguments)
                 run = replace(task, run=run_facts(request, of_beam, workers_of(of_beam)))

@@ -21,6 +21,7 @@ import pytest
 from helpers.from_nothing import alter_in_secret, copy_unchanged, other_pixels, write_bmps
 from helpers.hostile import flip, picture
 
+from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.rebuild import compare, finish, task, unchanged
 from shardwright.core.versions import read_pointer
 from shardwright.pipelines import rebuild as pipeline
@@ -157,6 +158,7 @@ def test_nothing_changed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_change_is_planned(here: Path, kind: str) -> None:
     CHANGES[kind]()
     assert not ends_early()
+    assert not PROGRESS.listed, "the whole rebuild lists the input again, and the line counts each file once"
 
 
 @pytest.mark.parametrize(
