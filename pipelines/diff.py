@@ -23,7 +23,7 @@ from shardwright.pipelines.job_file import read_gates
 from shardwright.pipelines.places import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, run_for_result
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.tables import ERROR, as_text, console, one_line, print_table, warn
+from shardwright.pipelines.tables import ERROR, as_text, console, print_table, visible, warn
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.gates import Expectations, GateFile, check, unmet
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
@@ -303,7 +303,7 @@ def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> No
         return
     for refusal in refusals:
         if refusal.severity is Severity.ERROR:
-            out.print(Text("  ").append("refused", ERROR).append(f": {one_line(refusal.message)}"))
+            out.print(Text("  ").append("refused", ERROR).append(f": {visible(refusal.message)}"))
         else:
             warn(out, refusal.message)
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)

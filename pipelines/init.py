@@ -20,7 +20,7 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.places import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, make_request
-from shardwright.pipelines.tables import one_line
+from shardwright.pipelines.tables import visible
 from shardwright.schemas.configuration.job import escaped
 from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings import (
@@ -255,7 +255,7 @@ def job_text(
     for name in sorted(settings, key=list(CONVERT_SETTINGS).index):
         given += [_help(CONVERT_SETTINGS[name]), _pair(name, settings[name])]
         if name == "input":
-            given += [f"# detected as: {one_line(printable(text))}" for text in detected_as]
+            given += [f"# detected as: {visible(printable(text))}" for text in detected_as]
     of_rebuilds: list[str] = []
     for name, item in settings_of(RebuildSettings).items():
         pair = _pair(name, keep) if name == "keep" else "#" + _pair(name, _EXAMPLES[name])

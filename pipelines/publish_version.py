@@ -26,7 +26,7 @@ from shardwright.core.versions import (
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.rollback import moved_meanwhile, newest_published, note_publication
-from shardwright.pipelines.tables import console, one_line
+from shardwright.pipelines.tables import console, visible
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.errors import DataRefused, UsageError, nearest
 from shardwright.schemas.plain_text import printable, shell_word
@@ -230,6 +230,6 @@ def print_publication(result: PublishResult) -> None:
     after = f"; before it was {result.left}" if result.left else ""
     out.print(f"  {output}: {result.version} is the latest{after}")
     if result.acceptance:
-        out.print(f"  {one_line(str(result.acceptance))}")
+        out.print(f"  {visible(str(result.acceptance))}")
     if result.warning:
         out.print(f"  {result.warning}")

@@ -14,7 +14,7 @@ from shardwright.core import storage
 from shardwright.core.sources.folder_tree import CLASS_FOLDERS
 from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import log
-from shardwright.pipelines.tables import ERROR, GOOD, WARNING, console, one_line, print_table, warn
+from shardwright.pipelines.tables import ERROR, GOOD, WARNING, console, print_table, visible, warn
 from shardwright.schemas.codes import CheckDepth, Severity, time_in_words
 from shardwright.schemas.dataset import QUARANTINE_JSONL, REPORT_HTML, Dataset
 from shardwright.schemas.drift import Kind
@@ -374,7 +374,7 @@ def _worst(group: FindingsOfCode) -> str:
     """Returns the worst findings of a code by the names of their images, for the end of its line."""
     scored = [finding for finding in group.findings if finding.score is not None]
     worst = sorted(scored, key=lambda finding: finding.score or 0.0) or group.findings
-    names = [one_line(finding.key or finding.sentence) for finding in worst[:_EXAMPLES_OF_CODE]]
+    names = [visible(finding.key or finding.sentence) for finding in worst[:_EXAMPLES_OF_CODE]]
     if not names:
         return ""
     more = ", ..." if group.count > len(names) else ""
@@ -401,10 +401,10 @@ def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> 
     """
     where = finding.place
     name, rest = (finding.key, f" [{where}]" if where else "") if finding.key else (where, "")
-    name = one_line(name)
-    text = one_line(finding.sentence + rest)
+    name = visible(name)
+    text = visible(finding.sentence + rest)
     if width is not None:
-        other = one_line(finding.other.key) if finding.other is not None and finding.other.key else ""
+        other = visible(finding.other.key) if finding.other is not None and finding.other.key else ""
         end_of_other = text.index(other) + len(other) if other and other in text else 0
         room = max(width - taken - len(name) - 2, _SHORTEST, end_of_other + 3)
         text = text if len(text) <= room else text[: room - 3] + "..."
@@ -418,7 +418,7 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
     )
     numbers = {severity: report.number_of(severity) for severity in Severity}
     totals = ", ".join(counted(count, severity.value) for severity, count in numbers.items() if count)
-    line = Text(f"  {one_line(report.dataset)}: ")
+    line = Text(f"  {visible(report.dataset)}: ")
     if report.errors:
         line.append("NOT SOUND", ERROR)
     elif report.warnings:
@@ -440,7 +440,7 @@ def refusal_of(report: ValidationReport) -> str:
     """Returns why a check did not pass, in one sentence."""
     errors = report.errors_of(report.run.counts)
     count = report.number_of(Severity.ERROR, report.run.counts)
-    return f"{one_line(report.dataset)} is not sound: {counted(count, 'error')} ({errors})."
+    return f"{visible(report.dataset)} is not sound: {counted(count, 'error')} ({errors})."
 
 
 def print_statistics(document: Mapping[str, Any]) -> None:

@@ -45,11 +45,11 @@ class _PlainConsole(Console):
 def warn(out: Console, *texts: str) -> None:
     """Prints warnings, each as one line."""
     for text in texts:
-        out.print(Text("  ").append("warning", WARNING).append(f": {one_line(text)}"))
+        out.print(Text("  ").append("warning", WARNING).append(f": {visible(text)}"))
 
 
-def one_line(text: str) -> str:
-    """Returns a text without line breaks and control characters."""
+def visible(text: str) -> str:
+    """Returns a text in one line; what cannot be seen, such as a control character, is escaped."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
@@ -107,4 +107,4 @@ def as_text(value: Any) -> str:
         return f"{value:g}"
     text = str(value)
     cut = text[:_MAX_TEXT_SHOWN]
-    return one_line(cut) + (f"... {len(text):,} characters in all" if len(text) > len(cut) else "")
+    return visible(cut) + (f"... {len(text):,} characters in all" if len(text) > len(cut) else "")

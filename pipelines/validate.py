@@ -51,7 +51,7 @@ from shardwright.pipelines.prepare import (
 )
 from shardwright.pipelines.results import print_findings, print_statistics, refusal_of
 from shardwright.pipelines.run import converting
-from shardwright.pipelines.tables import console, one_line
+from shardwright.pipelines.tables import console, visible
 from shardwright.schemas.codes import DECODED, OF_SOURCE, QUALITY, CheckDepth, FindingCode, Severity
 from shardwright.schemas.configuration.gates import (
     OF_DATASET,
@@ -481,7 +481,7 @@ def execute(options: argparse.Namespace) -> CommandResult:
             print_statistics(json.loads(fetch_result(report.files["statistics"], "--report")))
         written = [report.files[name] for name in ("page", "report", "junit") if name in report.files]
         if written:
-            console().print(f"  see {', '.join(one_line(printable(path)) for path in written)}")
+            console().print(f"  see {', '.join(visible(printable(path)) for path in written)}")
 
     def fields() -> dict[str, Any]:
         files = {name: printable(path) for name, path in report.files.items() if name != "statistics"}

@@ -14,7 +14,7 @@ from shardwright.core.versions import list_versions, no_such_version, read_point
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.results import changes_text
-from shardwright.pipelines.tables import console, one_line, print_table
+from shardwright.pipelines.tables import console, print_table, visible
 from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import ShardwrightError, UsageError
 from shardwright.schemas.plain_text import printable, shell_word
@@ -194,7 +194,7 @@ def print_versions(result: VersionsResult) -> None:
         if record.problem:
             out.print(f"  {record.problem}")
         for acceptance in record.acceptances:
-            out.print(f"  {record.version}: {one_line(str(acceptance))}")
+            out.print(f"  {record.version}: {visible(str(acceptance))}")
     if result.problem:
         out.print(f"  {result.problem}")
     elif not result.latest:
