@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import platform
-import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -291,7 +290,7 @@ def validate(
                 beam_options,
                 progress,
             )
-    written = {name: getattr(files, name) for name in ("report", "page", "junit", "statistics")}
+    written = {name: getattr(files, name) for name in ("page", "report", "statistics", "stats", "junit")}
     return replace(result, files={name: path for name, path in written.items() if path})
 
 
@@ -313,9 +312,7 @@ def _with_options(gates: GateFile, **options: str | Sequence[str]) -> GateFile:
     try:
         given = gates_from(options)
     except WrongValue as error:
-        raise UsageError(
-            as_sentence(re.sub("(^|both |and )(fail|warn)_on", r"\1--\2_on", str(error)))
-        ) from None
+        raise UsageError(as_sentence(f"--{error}")) from None
     chosen = (*given.fail_on, *given.warn_on)
     fail_on = (*given.fail_on, *(code for code in gates.fail_on if code not in chosen))
     warn_on = (*given.warn_on, *(code for code in gates.warn_on if code not in chosen))
@@ -479,12 +476,11 @@ def execute(options: argparse.Namespace) -> CommandResult:
         print_findings(report, stored="report" in report.files)
         if "statistics" in report.files:
             print_statistics(json.loads(fetch_result(report.files["statistics"], "--report")))
-        written = [report.files[name] for name in ("page", "report", "junit") if name in report.files]
-        if written:
-            console().print(f"  see {', '.join(visible(printable(path)) for path in written)}")
+        if report.files:
+            console().print(f"  see {', '.join(visible(printable(path)) for path in report.files.values())}")
 
     def fields() -> dict[str, Any]:
-        files = {name: printable(path) for name, path in report.files.items() if name != "statistics"}
+        files = {name: printable(path) for name, path in report.files.items()}
         return {**report.as_json(), "files": files}
 
     return CommandResult(show, fields, "" if report.passed else refusal_of(report))

@@ -188,7 +188,7 @@ class ValidationReport:
       time: When it ended, in UTC; empty if unknown.
       found: Finding code -> number of findings of this check alone; None if there is no earlier check.
       previous: Earlier checks whose findings are still valid, the newest first.
-      files: Where `validate` wrote its results: report, page, junit or statistics -> path.
+      files: Where `validate` wrote its results: page, report, statistics, stats or junit -> path.
     """
 
     dataset: str

@@ -602,5 +602,5 @@ def gates_from(value: Any) -> GateFile:
             raise WrongValue(f"min_{what} {low} is above max_{what} {high}", f"min_{what}")
     for code in model.fail_on:
         if code in model.warn_on:
-            raise WrongValue(f"{code} is in both fail_on and warn_on; choose one", "fail_on")
+            raise WrongValue(f"fail_on: {code} is also in warn_on; choose one", "fail_on")
     return model

@@ -367,6 +367,8 @@ def test_the_output_names_the_files_and_a_repetition_in_another_order_writes_the
     assert main(["validate", "--dataset", str(measured_dataset), "--quality"]) == 0
     assert reports_of(measured_dataset) == before
     printed = capsys.readouterr().out
+    names = (PAGE, *REPORTS)
+    assert f"  see {', '.join(str(measured_dataset / name) for name in names)}\n" in printed
     assert "channel means" in printed
     assert " ".join(f"{value:.4f}" for value in document["normalize"]["train"]["mean"]) in printed
 

@@ -85,7 +85,7 @@ def test_a_file_holds_gates_on_findings_the_dataset_and_its_difference() -> None
         ("fail_on: [DARK: 0.1]", r"column 1: fail_on: there is no finding .\{.DARK.: 0.1\}.; see"),
         (
             "fail_on: DARK\nwarn_on: dark",
-            "column 1: DARK is in both fail_on and warn_on; choose one.",
+            "column 1: fail_on: DARK is also in warn_on; choose one.",
         ),
         ("new_classes: deny", "new_classes: write refuse, warn or allow, not 'deny'."),
         ("new_classes: no", "write refuse, warn or allow, not 'false'"),
