@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -108,33 +108,33 @@ class _Document:
 
     Attributes:
       path: Path of the file.
-      values: Top-level name, with underscores -> value, as YAML reads it.
-      texts: Top-level name, with underscores -> value, as it is written.
-      keys: Top-level name -> name as it is written.
-      places: Keys as they are written -> line and column.
+      values: Name at the top, with underscores -> value as it is written; gates have the types of YAML.
+      places: Keys that lead to a value, the first one with underscores -> line and column.
     """
 
     path: str
     values: dict[str, Any]
-    texts: dict[str, Any]
-    keys: dict[str, str]
     places: Mapping[tuple[str, ...], tuple[int, int]]
 
-    def wrong(self, message: str, *path: str) -> UsageError:
-        """Returns an error about a value; it names the line of the innermost key whose line is known."""
-        below = (self.keys.get(path[0], path[0]), *path[1:]) if path else ()
-        while below and below not in self.places:
-            below = below[:-1]
-        line, column = self.places.get(below, (0, 0))
-        return _wrong(self.path, message, line, column if len(below) > 1 else 0)
-
     @contextlib.contextmanager
-    def saying_where(self) -> Iterator[None]:
-        """Turns a `WrongValue` into an error that names the line."""
+    def naming_places(self) -> Iterator[None]:
+        """Turns a `WrongValue` into an error that names the line of the innermost key that the file has."""
         try:
             yield
         except WrongValue as error:
-            raise self.wrong(str(error), *error.path) from None
+            below = error.path
+            while below and below not in self.places:
+                below = below[:-1]
+            line, column = self.places.get(below, (0, 0))
+            raise _wrong(self.path, str(error), line, column if len(below) > 1 else 0) from None
+
+    def lines(self, given: Collection[str]) -> dict[str, int]:
+        """Returns the lines of settings that are not given elsewhere, and of Beam's options."""
+        return {
+            _name(".".join(keys)): line
+            for keys, (line, _) in self.places.items()
+            if keys[0] not in given and len(keys) == (2 if keys[0] == "runner" else 1)
+        }
 
 
 def read_job(
@@ -161,29 +161,26 @@ def read_job(
             raise UsageError(f"unknown setting {name!r}{nearest(name, list(REBUILD_SETTINGS)) or '.'}")
     variables = variables_at(time.time() if now is None else now, os.environ if environ is None else environ)
     document = _read(path)
-    settings = settings_over(_settings(document, REBUILD_SETTINGS, given, variables), given)
-    for name, why in NOT_FOR_REBUILDS.items():
-        if name not in given and is_on(settings.get(name, False)):
-            raise document.wrong(f"{name}: {why}; take it out", name)
-    if not settings.get("input") or not settings.get("output"):
-        missing = "output" if settings.get("input") else "input"
-        raise document.wrong(f"{missing} is missing; write {missing}: and a path, or give --{missing}")
-    job = job_of(settings)
-    with document.saying_where():
+    with document.naming_places():
+        settings = settings_over(_settings(document, REBUILD_SETTINGS, given, variables), given)
+        for name, why in NOT_FOR_REBUILDS.items():
+            if name not in given and is_on(settings.get(name, False)):
+                raise WrongValue(f"{name}: {why}; take it out", name)
+        for name in ("input", "output"):
+            if not settings.get(name):
+                raise WrongValue(f"{name} is missing; write {name}: and a path, or give --{name}")
+        job = job_of(settings)
         section = expanded(document.values.get("gates"), variables, "gates", numbers=True)
         gates = read_job_gates(section, path)
-        hooks = read_hooks(document.texts.get("hooks"), variables)
-        beam = read_beam(expanded(document.texts.get("runner"), variables, "runner"))
-        verify = verification_for(str(settings.get("verify", "")), gates)
-    return replace(
-        job,
-        settings={**job.settings, "verify": verify},
-        gates=gates,
-        hooks=hooks,
-        beam=beam,
-        path=path,
-        lines=_lines(document, given),
-    )
+        return replace(
+            job,
+            settings={**job.settings, "verify": verification_for(str(settings.get("verify", "")), gates)},
+            gates=gates,
+            hooks=read_hooks(document.values.get("hooks"), variables),
+            beam=read_beam(expanded(document.values.get("runner"), variables, "runner")),
+            path=path,
+            lines=document.lines(given),
+        )
 
 
 def job_of(values: Mapping[str, Any]) -> JobFile:
@@ -221,7 +218,8 @@ def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict
     if aside:
         are = is_or_are(len(aside))
         log.about(path, f"{', '.join(aside)} {are} only for rebuilds and {are} ignored")
-    return _settings(document, CONVERT_SETTINGS, given or {}, variables_at(time.time(), os.environ))
+    with document.naming_places():
+        return _settings(document, CONVERT_SETTINGS, given or {}, variables_at(time.time(), os.environ))
 
 
 @contextlib.contextmanager
@@ -246,16 +244,9 @@ def naming_lines(job: JobFile, given: Sequence[str] = ()) -> Iterator[None]:
         raise _wrong(job.path, message[0].lower() + message[1:], line) from None
 
 
-def _lines(document: _Document, settings: Mapping[str, Any]) -> dict[str, int]:
-    lines = {
-        name: document.places[(key,)][0]
-        for name, key in document.keys.items()
-        if name not in SECTIONS and name not in settings
-    }
-    for keys, (line, _) in document.places.items():
-        if keys[0] == "runner" and len(keys) > 1:
-            lines.setdefault(f"runner.{keys[1].replace('-', '_')}", line)
-    return lines
+def _name(key: Any) -> str:
+    """Returns the name of a key, which may be written with hyphens."""
+    return str(key).replace("-", "_")
 
 
 def _wrong(path: str, message: str, line: int = 0, column: int = 0) -> UsageError:
@@ -271,7 +262,7 @@ def _read(path: str) -> _Document:
     """
     text = storage.read_text("--job", path)
     try:
-        values, texts = load_plain_yaml(text), load_plain_yaml(text, as_texts=True)
+        texts, typed = load_plain_yaml(text, as_texts=True), load_plain_yaml(text)
         places = places_of_keys(text)
     except NotPlain as error:
         why = f"this is not YAML: {error.why}" if error.line else str(error)
@@ -284,26 +275,26 @@ def _read(path: str) -> _Document:
         if error.line and "{" in "".join(text.splitlines()[error.line - 1 : error.line]):
             why += "; put a value with braces in quotes"
         raise _wrong(path, why, error.line, error.column) from None
-    if values is None:
-        values = texts = {}
-    if not isinstance(values, Mapping):
+    if not isinstance(texts, Mapping | None):
         raise _wrong(path, "write one `setting: value` on each line, such as resize: 224")
-    document = _Document(path, {}, {}, {}, places)
     names = [*CONVERT_SETTINGS, *SECTIONS]
-    for key, text in texts.items():
-        name = str(key).replace("-", "_")
-        first, document.keys[name] = document.keys.get(name), str(key)
-        if first is not None:
-            raise document.wrong(f"{name} occurs twice, as {first} and as {key}; leave one out", name)
-        if name not in names:
-            if name in GateFile.model_fields:
-                raise document.wrong(f"{key} is a gate; write it below `gates:`", name)
-            if name.startswith("on_"):
-                raise document.wrong(f"{key} is a hook; write it below `hooks:`", name)
-            raise document.wrong(f"unknown setting {str(key)!r}{nearest(name, names)}", name)
-        if text is None and name not in ("gates", "hooks", "runner"):
-            raise document.wrong(f"{key} has no value; quote one that begins with #", name)
-        document.values[name], document.texts[name] = values[key], text
+    written: dict[str, Any] = {}
+    document = _Document(path, {}, {(_name(key), *rest): place for (key, *rest), place in places.items()})
+    with document.naming_places():
+        for key, value in (texts or {}).items():
+            name = _name(key)
+            first = written.setdefault(name, key)
+            if first != key:
+                raise WrongValue(f"{name} occurs twice, as {first} and as {key}; leave one out", name)
+            if name not in names:
+                if name in GateFile.model_fields:
+                    raise WrongValue(f"{key} is a gate; write it below `gates:`", name)
+                if name.startswith("on_"):
+                    raise WrongValue(f"{key} is a hook; write it below `hooks:`", name)
+                raise WrongValue(f"unknown setting {str(key)!r}{nearest(name, names)}", name)
+            if value is None and name not in ("gates", "hooks", "runner"):
+                raise WrongValue(f"{key} has no value; quote one that begins with #", name)
+            document.values[name] = typed[key] if name == "gates" else value
     return document
 
 
@@ -322,20 +313,19 @@ def _settings(
     kept = [name for name in settings_over(dict.fromkeys(names), given) if name not in given]
     result: dict[str, Any] = {}
     for name in kept:
-        text = document.texts[name]  # as the command line would give it, where `no` and `010` are texts
-        with document.saying_where():
-            _check_plain(text, name)
-            value = expanded(text, variables, name)
-            try:
-                result[name] = known[name].checked(value)
-            except UsageError as error:
-                message = without_secrets(error.message, [str(text)], variables.environ)
-                raise WrongValue(message.removeprefix("--"), name) from None
+        text = document.values[name]  # as the command line would give it, where `no` and `010` are texts
+        _check_plain(text, name)
+        value = expanded(text, variables, name)
+        try:
+            result[name] = known[name].checked(value)
+        except UsageError as error:
+            message = without_secrets(error.message, [str(text)], variables.environ)
+            raise WrongValue(message.removeprefix("--"), name) from None
     try:
         settings_from({name: value for name, value in result.items() if name in CONVERT_SETTINGS})
     except UsageError as error:  # about two settings that contradict each other
         match = _OPTION.match(error.message)
-        raise document.wrong(error.message.removeprefix("--"), *([match["name"]] if match else [])) from None
+        raise WrongValue(error.message.removeprefix("--"), *([match["name"]] if match else [])) from None
     return result
 
 
