@@ -396,29 +396,23 @@ def verification_for(verify: str, gates: GateFile) -> str:
     Raises:
       WrongValue: If the gates depend on findings, but the job checks nothing, or no rebuild can find them.
     """
-    named = {
-        "fail_on": gates.fail_on,
-        "warn_on": gates.warn_on,
-        "max_rise": gates.max_rise,
-        "expect": gates.max_fraction,
-    }
-    for name, codes in named.items():
-        for code in codes:
-            if FindingCode(code) in OF_SOURCE:
-                raise WrongValue(
-                    f"{name}: {code} is found by validate --against, and a rebuild reads its source anyway; "
-                    "take it out",
-                    "gates",
-                    name,
-                )
-    asking = [FindingCode(code) for codes in named.values() for code in codes]
+    named = ("fail_on", "warn_on", "max_rise", "max_fraction")
+    asking = {FindingCode(code): name for name in named for code in getattr(gates, name)}
+    for code, name in asking.items():
+        if code in OF_SOURCE:
+            raise WrongValue(
+                f"{name}: {code} is found by validate --against, and a rebuild reads its source anyway; "
+                "take it out",
+                "gates",
+                name,
+            )
     measured = gates.measured_names()
     if (asking or measured) and verify == "none":
         raise WrongValue(
             f"verify: none finds nothing, but the gates need {[*asking, *measured][0]}; write verify: fast",
             "verify",
         )
-    if measured or any(code in QUALITY for code in asking):
+    if measured or not QUALITY.isdisjoint(asking):
         return "quality"
     if verify in ("", "fast"):
         return "fast" if OF_FILES.issuperset(asking) else "full"
