@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 
 import shtab
 
 from shardwright.pipelines.cli import COMMANDS, command_of
 from shardwright.pipelines.command import CommandResult
-from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
+from shardwright.schemas.configuration.settings import REBUILD_SETTINGS
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import LAYOUTS
 
@@ -23,6 +22,8 @@ shardwright completion zsh > ~/.zfunc/_shardwright
 shardwright completion fish > ~/.config/fish/completions/shardwright.fish
 """
 SHELLS = ("bash", "zsh", "fish")
+#: Values of arguments that are no settings, or that may also be a file.
+_OTHER_CHOICES = {"shell": SHELLS, "layout": tuple(LAYOUTS)}
 #: Placeholders of values that are files or folders.
 _FILES = frozenset({"FILE", "PATH", "JOB"})
 _FOLDERS = frozenset({"DIR", "OUT", "IN OUT", "OLD NEW", "OUT@V"})
@@ -61,26 +62,17 @@ def _describe(action: argparse.Action) -> None:
     action.help = " ".join((action.help or "").replace("`", "").split("; ")[0].split())
     if action.option_strings and action.nargs == 0:
         return
-    choices = _choices(action)
+    setting = REBUILD_SETTINGS.get(action.dest)
+    choices = setting.kind.choices if setting else ()
+    if setting and setting.is_switch:
+        choices = ("true", "false")
+    choices = _OTHER_CHOICES.get(action.dest, choices)
     if choices:
         action.choices = list(choices)
     elif action.metavar in _FILES:
         action.complete = shtab.FILE  # type: ignore[attr-defined]
     elif action.metavar in _FOLDERS:
         action.complete = shtab.DIR  # type: ignore[attr-defined]
-
-
-def _choices(action: argparse.Action) -> Iterable[str]:
-    """Returns the allowed values of an option, if there are few."""
-    metavar = str(action.metavar)
-    if metavar == "true|false":
-        return ("true", "false")
-    if metavar.startswith("{"):
-        return metavar.strip("{}").split(",")
-    if action.dest == "layout":
-        return tuple(LAYOUTS)
-    item = CONVERT_SETTINGS.get(action.dest)
-    return item.kind.choices if item else ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
