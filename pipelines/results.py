@@ -449,23 +449,15 @@ def print_statistics(document: Mapping[str, Any]) -> None:
     Args:
       document: Content of `statistics.json`.
     """
-    splits = document["splits"]
-    rows = [_statistics_row(split or _NOTHING, sums["all"]) for split, sums in splits.items()]
+    splits = [(split or _NOTHING, sums["all"]) for split, sums in document["splits"].items()]
     if len(splits) > 1:
-        rows.append(_statistics_row("all", document["total"]["all"]))
+        splits.append(("all", document["total"]["all"]))
+    rows = []
+    for split, sums in splits:
+        sides = [_range(sums[side]) for side in ("width", "height")]
+        channels = [_numbers(sums.get("pixels", {}).get(name, ())) for name in ("mean", "std")]
+        rows.append([split, sums["records"], *sides, *channels])
     print_table(console(), _STATISTICS_COLUMNS, rows)
-
-
-def _statistics_row(split: str, sums: Mapping[str, Any]) -> tuple[object, ...]:
-    pixels = sums.get("pixels", {})
-    return (
-        split,
-        sums["records"],
-        _range(sums["width"]),
-        _range(sums["height"]),
-        _numbers(pixels.get("mean", ())),
-        _numbers(pixels.get("std", ())),
-    )
 
 
 def _range(spread: Mapping[str, Any]) -> str:
