@@ -177,7 +177,7 @@ def read_job(
             settings={**job.settings, "verify": verification_for(str(settings.get("verify", "")), gates)},
             gates=gates,
             hooks=read_hooks(document.values.get("hooks"), variables),
-            beam=read_beam(expanded(document.values.get("runner"), variables, "runner")),
+            beam=read_beam(document.values.get("runner"), variables),
             path=path,
             lines=document.lines(given),
         )
@@ -314,10 +314,8 @@ def _settings(
     result: dict[str, Any] = {}
     for name in kept:
         text = document.values[name]  # as the command line would give it, where `no` and `010` are texts
-        _check_plain(text, name)
-        value = expanded(text, variables, name)
         try:
-            result[name] = known[name].checked(value)
+            result[name] = known[name].checked(expanded(text, variables, name))
         except UsageError as error:
             message = without_secrets(error.message, [str(text)], variables.environ)
             raise WrongValue(message.removeprefix("--"), name) from None
@@ -327,20 +325,6 @@ def _settings(
         match = _OPTION.match(error.message)
         raise WrongValue(error.message.removeprefix("--"), *([match["name"]] if match else [])) from None
     return result
-
-
-def _check_plain(text: Any, *path: str) -> None:
-    """Refuses values that no setting may contain: null, and objects made by YAML tags.
-
-    Raises:
-      WrongValue: If the value contains one; the error has its keys.
-    """
-    if isinstance(text, Mapping | list):
-        for key, item in text.items() if isinstance(text, Mapping) else enumerate(text):
-            _check_plain(item, *path, str(key))
-    elif not isinstance(text, str):
-        sentence = "has no value" if text is None else "is not text"
-        raise WrongValue(f"{': '.join(path)} {sentence}; write one, in quotes if needed", *path)
 
 
 def read_gates(given: Mapping[str, Any] | str | os.PathLike[str], option: str) -> GateFile:
@@ -494,11 +478,12 @@ def _webhook(value: Any, variables: Variables, *path: str) -> str:
     return str(url)
 
 
-def read_beam(section: Any) -> tuple[str, ...]:
+def read_beam(section: Any, variables: Variables) -> tuple[str, ...]:
     """Reads `runner`: Beam's options, in the form of a command line.
 
     Args:
-      section: Value of the key, expanded, with each value as it is written.
+      section: Value of the key, as it is written.
+      variables: Values of placeholders.
 
     Raises:
       WrongValue: If the value is wrong; the error has its keys, the mistake and a correct value.
@@ -508,8 +493,7 @@ def read_beam(section: Any) -> tuple[str, ...]:
         name = str(key).removeprefix("--").replace("-", "_")
         if not _OPTION_NAME.fullmatch(name):
             raise WrongValue(f"runner: {str(key)!r} is not the name of an option", "runner", key)
-        if value is None:
-            raise WrongValue(f"{key} has no value; write one or take it out", "runner", key)
+        value = expanded(value, variables, "runner", str(key))
         if isinstance(value, list) and not all(isinstance(item, str) for item in value):
             raise WrongValue(f"{key}: write a list of values, such as [one, two]", "runner", key)
         switch = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else None

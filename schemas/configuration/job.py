@@ -143,10 +143,12 @@ def expanded(value: Any, variables: Variables, *path: str, numbers: bool = False
       value: The value as read.
       variables: Values for placeholders.
       *path: Keys that lead to the value.
-      numbers: Whether a text that becomes a number by this is returned as a number.
+      numbers: Whether values have the types of YAML, so that a text that becomes a number by this is
+        returned as a number. Otherwise all values have to be texts.
 
     Raises:
-      WrongValue: If a variable is not set; it has `path` and the keys of the value.
+      WrongValue: If a variable is not set, or a value is not what it has to be; the error has `path` and the
+        keys of the value.
     """
     if isinstance(value, Mapping):
         return {
@@ -158,7 +160,10 @@ def expanded(value: Any, variables: Variables, *path: str, numbers: bool = False
             for number, item in enumerate(value)
         ]
     if not isinstance(value, str):
-        return value
+        if numbers:
+            return value
+        wrong = "has no value" if value is None else "is not text"
+        raise WrongValue(f"{': '.join(path)} {wrong}; write one, in quotes if needed", *path)
     try:
         result = variables.expand(value)
     except ValueError as error:

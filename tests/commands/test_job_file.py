@@ -243,7 +243,8 @@ WRONG: list[tuple[str, str]] = [
     ("hooks: {on_any: {webhook: 'https://[${TOKEN}'}}", "3:18 the webhook is not an address"),
     ("hooks: {on_any: [{webhook: '${NOPE}'}]}", "3:19 the environment variable NOPE is not set"),
     ("runner: DataflowRunner", "3 runner: write `name: value` lines below it, such as runner: Dataflow"),
-    ("runner: {region: }", "3:10 region has no value; write one or take it out."),
+    ("runner: {region: }", "3:10 runner: region has no value; write one, in quotes if needed."),
+    ("runner: {region: !!binary aGk=}", "3:10 runner: region is not text; write one, in quotes if needed."),
     ("runner: {a b: c}", "3:10 runner: 'a b' is not the name of an option."),
     ("runner: {experiments: [[a]]}", "3:10 experiments: write a list of values, such as [one, t"),
 ]
