@@ -27,7 +27,7 @@ class CommandEntry(NamedTuple):
     """A subcommand.
 
     Attributes:
-      module: Module with its `HELP`, `EXAMPLE`, `add_arguments` and `execute`, imported only if it runs.
+      module: Module with its help, `EXAMPLE`, `add_arguments` and `execute`, imported only if it runs.
       summary: What it does, for `shardwright --help`.
       beam: Which of Beam's options it takes: the name of a `command.BeamOptions`.
       resumable: Whether it has `--resume`, so that error messages may advise it.

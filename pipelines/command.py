@@ -50,9 +50,9 @@ class Command:
 
     Attributes:
       name: Name on the command line.
-      module: What it does: `HELP` and `EXAMPLE` begin and end its help, `add_arguments` adds its own options
-        to a parser, which already has those of `options.add_common`, and `execute` gets their values, and
-        Beam's options as `beam_options`, and returns a `CommandResult`.
+      module: What it does: the first line of its docstring and `EXAMPLE` begin and end its help,
+        `add_arguments` adds its own options to a parser, which already has those of `options.add_common`, and
+        `execute` gets their values, and Beam's options as `beam_options`, and returns a `CommandResult`.
       beam: Which of Beam's options the command takes.
       resumable: Whether the command has `--resume`, so that error messages may advise it.
     """
@@ -115,8 +115,9 @@ class Command:
 
     def parser(self) -> argparse.ArgumentParser:
         """Returns the parser of the command's own options."""
+        description = (self.module.__doc__ or "").partition("\n")[0]
         parser = cli_options.make_parser(
-            f"shardwright {self.name}", self.module.HELP, self.module.EXAMPLE, note=self.beam.value
+            f"shardwright {self.name}", description, self.module.EXAMPLE, note=self.beam.value
         )
         self.module.add_arguments(parser)
         cli_options.add_common(parser, with_job=self.beam is BeamOptions.ALL)

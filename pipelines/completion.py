@@ -1,4 +1,4 @@
-"""`shardwright completion`: prints a script with which a shell completes commands, options and values."""
+"""Prints a script with which a shell completes commands, options and values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from shardwright.schemas.configuration.settings import REBUILD_SETTINGS
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import LAYOUTS
 
-HELP = "Prints a script with which a shell completes commands, options and values."
 EXAMPLE = """
 # bash, with the package bash-completion
 shardwright completion bash > ~/.local/share/bash-completion/completions/shardwright

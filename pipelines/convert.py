@@ -1,4 +1,4 @@
-"""`shardwright convert`: converts images to a verified dataset."""
+"""Turns images into a verified, sharded TFRecord dataset."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import OUTCOME_JSON, RUN_JSON
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 
-HELP = "Turns images into a verified, sharded TFRecord dataset."
 EXAMPLE = """
 # class folders, as JPEGs of 224x224 pixels in three splits
 shardwright convert photos/ out/ --resize 224 --splits train=0.8,validation=0.1,test=0.1

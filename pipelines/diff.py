@@ -1,4 +1,4 @@
-"""`shardwright diff`: compares two datasets, and checks limits."""
+"""Compares two datasets, image by image."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_name
 
-HELP = "Compares two datasets, image by image."
 EXAMPLE = "shardwright diff pets-1/ pets-2/ --thresholds limits.yaml"
 
 

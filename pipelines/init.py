@@ -1,4 +1,4 @@
-"""`shardwright init`: writes a commented job file for `rebuild`."""
+"""Writes a commented job file for rebuild; on a terminal it asks for missing settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.templates import fill_in
 
-HELP = "Writes a commented job file for rebuild; on a terminal it asks for missing settings."
 EXAMPLE = "shardwright init --input gs://bucket/photos --output gs://bucket/pets --resize 224"
 _SPLITS = "train=0.8,validation=0.1,test=0.1"
 _KEEP = settings_of(RebuildSettings)["keep"]

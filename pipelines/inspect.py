@@ -1,4 +1,7 @@
-"""`shardwright inspect`: shows what is inside a dataset. Needs neither Beam nor TensorFlow."""
+"""Shows what is inside a dataset.
+
+Needs neither Beam nor TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,6 @@ from shardwright.schemas.plan import ShardPlace
 from shardwright.schemas.splits import by_split
 from shardwright.schemas.units import counted, format_size, shape_text
 
-HELP = "Shows what is inside a dataset."
 EXAMPLE = "shardwright inspect out/ --records 3 --contact_sheet sheet.png"
 _MAX_CLASSES_SHOWN = 40
 _MAX_FILES_SHOWN = 20

@@ -1,4 +1,7 @@
-"""`shardwright layouts`: lists the record layouts, and explains one. Needs neither Beam nor TensorFlow."""
+"""Lists the record layouts, or explains one of them.
+
+Needs neither Beam nor TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, 
 from shardwright.schemas.parsing import parsing_of, parsing_source, spec_source
 from shardwright.schemas.units import shape_text
 
-HELP = "Lists the record layouts, or explains one of them."
 EXAMPLE = "shardwright layouts detection"
 _NEEDS = {
     Needs.LABEL: "the class of each image",

@@ -1,4 +1,4 @@
-"""`shardwright plan`: shows what convert would write, without writing it."""
+"""Shows what convert would write with the same settings; writes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from shardwright.schemas.plan import Forecast
 from shardwright.schemas.splits import by_split
 from shardwright.schemas.units import counted, format_size
 
-HELP = "Shows what convert would write with the same settings; writes nothing."
 EXAMPLE = "shardwright plan --input photos/ --resize 224 --splits train=0.9,test=0.1"
 _MAX_CLASSES_SHOWN = 40
 

@@ -1,4 +1,4 @@
-"""`shardwright publish`: publishes a version that a gate refused."""
+"""Publishes a version that a gate refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from shardwright.schemas.errors import DataRefused, UsageError, nearest
 from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.version import Acceptance, Pointer, VersionRecord, VersionState, split_version
 
-HELP = "Publishes a version that a gate refused."
 EXAMPLE = "shardwright publish pets/@20261121T020000Z --accept drift"
 #: Names of gates, which may be accepted even if they did not refuse.
 _GATES = ("all", "findings", "drift", "bad_images", "rolled_back")

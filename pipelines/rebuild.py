@@ -1,4 +1,4 @@
-"""`shardwright rebuild`: creates a new version of a dataset and rebuilds only changes."""
+"""Creates a new version of a dataset and rebuilds only changes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,6 @@ from shardwright.schemas.labels import check_carried
 from shardwright.schemas.plan import Plan, SplitsFrom
 from shardwright.schemas.version import VERSIONS_DIR, InputState, VersionRecord, next_version
 
-HELP = "Creates a new version of a dataset and rebuilds only changes."
 EXAMPLE = """
 # the next version of a dataset, as a scheduler does it every night
 shardwright rebuild --job job.yaml --log_format json --wait 70

@@ -1,4 +1,4 @@
-"""`shardwright report`: writes report.html again from stored results; validates nothing."""
+"""Writes report.html again from stored results; validates nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import format_size
 
-HELP = "Writes report.html again from stored results; validates nothing."
 EXAMPLE = "shardwright report pets-2/ --previous pets-1/"
 
 

@@ -1,4 +1,4 @@
-"""`shardwright rollback`: returns to the version before the latest, or to another one."""
+"""Returns to the version before the latest, or to another one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ from shardwright.schemas.version import (
     version_path,
 )
 
-HELP = "Returns to the version before the latest, or to another one."
 EXAMPLE = "shardwright rollback pets/"
 
 

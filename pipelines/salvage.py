@@ -1,4 +1,4 @@
-"""`shardwright salvage`: saves the sound records of a damaged dataset."""
+"""Saves the sound records of a damaged dataset."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.units import counted
 
-HELP = "Saves the sound records of a damaged dataset."
 EXAMPLE = "shardwright salvage damaged/ --output saved/"
 #: Marks a directory as an unfinished salvage, and names the dataset.
 _MARK = f"{WORK_DIR}/salvage.json"

@@ -1,4 +1,4 @@
-"""`shardwright validate`: reads a dataset back and checks that it is sound."""
+"""Reads a dataset back and checks that it is sound."""
 
 from __future__ import annotations
 
@@ -77,7 +77,6 @@ _LISTING = (
     "source", "image_root", "mask_dir", "keep_labels", "include", "exclude", "rename_labels", "folders",
 )  # fmt: skip
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
-HELP = "Reads a dataset back and checks that it is sound."
 EXAMPLE = """
 # everything, and statistics of the images
 shardwright validate out/ --quality

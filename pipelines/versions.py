@@ -1,4 +1,4 @@
-"""`shardwright versions`: lists the versions of a dataset, and pins some."""
+"""Lists the versions of a dataset, the newest first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from shardwright.schemas.version import (
     version_path,
 )
 
-HELP = "Lists the versions of a dataset, the newest first."
 EXAMPLE = "shardwright versions pets/ --pin 20261121T020000Z"
 _FINGERPRINT_DIGITS = 12
 #: Columns that are left out on a narrow terminal, the first one first.

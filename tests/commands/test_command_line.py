@@ -59,7 +59,7 @@ def make(run: Callable[[argparse.Namespace], CommandResult] | None = None, **set
         return CommandResult(lambda: print(text), lambda: {"colour": given.colour}, "Not so.")
 
     module = SimpleNamespace(
-        HELP="Paints.",
+        __doc__="Paints.",
         EXAMPLE="shardwright paint --colour blue",
         add_arguments=add_arguments,
         execute=run or execute,
