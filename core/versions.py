@@ -376,18 +376,21 @@ def is_accepted(refusal: Violation, accepted: tuple[str, ...]) -> bool:
     return not {"all", refusal.gate, refusal.name}.isdisjoint(accepted)
 
 
-def accept_command(place: str, record: VersionRecord) -> str:
+def accept_command(place: str, record: VersionRecord, given: Sequence[str] = ()) -> str:
     """Returns the command that publishes a refused version.
 
     Args:
       place: Name of the version for commands, `OUT@V`.
       record: Its `version.json`.
+      given: Refusals that the command accepts besides those that are left.
     """
-    against = [refusal for refusal in record.errors if not is_accepted(refusal, record.accepted)]
+    accepted = (*record.accepted, *given)
+    against = [refusal for refusal in record.errors if not is_accepted(refusal, accepted)]
     names = list(dict.fromkeys(refusal.name for refusal in against))
     if len(names) > _MAX_ACCEPTED or not all(map(_PLAIN.fullmatch, names)):
         names = list(dict.fromkeys(refusal.gate for refusal in against))
     if not all(map(_PLAIN.fullmatch, names)):
         names = ["all"]
+    names = list(dict.fromkeys((*given, *names)))
     option = f" --accept {','.join(names)}" if names else ""
     return f"shardwright publish {shell_word(place)}{option}"

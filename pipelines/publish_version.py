@@ -181,12 +181,9 @@ def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple
         return accepted
     text = "; ".join(refusal.message.rstrip(".") for refusal in still[:_SHOWN])
     more = f"; and {len(still) - _SHOWN} more" if len(still) > _SHOWN else ""
-    command = accept_command(place, replace(record, accepted=accepted))
-    base, _, rest = command.partition(" --accept ")
-    words = ",".join(dict.fromkeys((*names, *filter(None, rest.split(",")))))
     raise DataRefused(
         f"{printable(place)} was not published, because gates refused it: {printable(text)}{more}; to "
-        f"publish it anyway, run {base} --accept {words}."
+        f"publish it anyway, run {accept_command(place, record, names)}."
     )
 
 
