@@ -157,8 +157,7 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
     place = printable(output)
     remote = storage.is_remote(output)
     _check_no_version(output)
-    if not remote:
-        repair_swap(output)
+    repair_swap(output)
     files = files_of_output(output, holder)
     if holder and is_being_replaced(output):
         raise EngineError(f"{place} is being replaced by another run; run again when that has ended.")

@@ -106,14 +106,11 @@ def read_plan(path: str) -> Plan:
     Raises:
       UsageError: If there is none.
     """
-    if not storage.is_remote(path):
-        named = os.path.basename(path) == DATASET_JSON
-        repair_swap(os.path.dirname(path) or "." if named else path)
-        path = path if named else located(path)
-        if os.path.isdir(path):
+    repair_swap(os.path.dirname(path) or "." if os.path.basename(path) == DATASET_JSON else path)
+    if not path.endswith(".json") or os.path.isdir(path):
+        path = located(path)
+        if storage.is_remote(path) or os.path.isdir(path):
             path = storage.join(path, DATASET_JSON)
-    elif not path.endswith(".json"):
-        path = storage.join(located(path), DATASET_JSON)
     try:
         data = storage.read_bytes(path)
     except OSError as error:
