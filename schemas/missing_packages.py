@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distributions
 from typing import NamedTuple
 
 from shardwright.schemas.errors import UsageError
@@ -78,18 +78,10 @@ def needed_by(what: str, advice: str = "") -> Iterator[None]:
 
 def _how_to_install(package: _Package) -> str:
     full = f"'{FULL}[{package.extra}]'" if package.extra else FULL
-    if _is_installed(FULL) or not _is_installed(READER):
+    if any(distributions(name=FULL)) or not any(distributions(name=READER)):
         return f"; install it with `pip install {full}`"
     if package.reader_extra is not None:
         return f"; install it with `pip install '{READER}[{package.reader_extra}]'`"
     return (  # both have the same files, and uninstalling one of them later would remove those of the other
         f", which {READER} leaves out; run `pip uninstall {READER}`, then `pip install {full}`"
     )
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        distribution(name)
-    except PackageNotFoundError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import tomllib
 from typing import Any
@@ -99,11 +98,7 @@ def test_the_reader_accepts_the_same_versions() -> None:
 def test_the_message_fits_what_is_installed(
     monkeypatch: pytest.MonkeyPatch, module: str, installed: str, message: str
 ) -> None:
-    def distribution(name: str) -> None:
-        if name not in installed.split():
-            raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(missing_packages, "distribution", distribution)
+    monkeypatch.setattr(missing_packages, "distributions", lambda name: [name] * (name in installed.split()))
     with pytest.raises(MissingPackage) as raised, needed_by("This"):
         raise ModuleNotFoundError("no", name=module)
     assert isinstance(raised.value, UsageError) and isinstance(raised.value, ImportError)
