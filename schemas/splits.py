@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from shardwright.schemas.image_ref import NO_SPLIT
@@ -209,20 +210,20 @@ class SplitNumber(NamedTuple):
       split: Name of the split.
       records: Number of records.
       wanted: Share of all records, which need not be a whole number.
-      label: Name of the class; None for all records.
+      label: Name of the class; empty for all records.
     """
 
     split: str
     records: int
-    wanted: float
-    label: str | None = None
+    wanted: Fraction
+    label: str = ""
 
     def __str__(self) -> str:
-        return f"{self.split} {self.records:,} (wanted {self.wanted:,.5g})"
+        return f"{self.split} {self.records:,} (wanted {float(self.wanted):,.5g})"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the two numbers as `run.json` stores them."""
-        return {"records": self.records, "wanted": round(self.wanted, 3)}
+        return {"records": self.records, "wanted": round(float(self.wanted), 3)}
 
 
 class SplitShares(NamedTuple):
@@ -244,7 +245,7 @@ class SplitShares(NamedTuple):
         named = ", ".join(map(str, self.splits[:_NAMED_SPLITS]))
         more = f" and {len(self.splits) - _NAMED_SPLITS:,} more" if len(self.splits) > _NAMED_SPLITS else ""
         text = f"{self.mode} splits: {named}{more}"
-        if self.worst is not None and self.worst.label is not None:
+        if self.worst is not None:
             text += f"; farthest from its share: class {_shortened(self.worst.label)}, {self.worst}"
         return text
 
@@ -274,23 +275,22 @@ def compare_shares(
       records: Split -> number of records.
       class_counts: Split -> class -> number of records.
     """
-    total = sum(records.get(split, 0) for split in shares)
-    splits = tuple(
-        SplitNumber(split, records.get(split, 0), float(share * total)) for split, share in shares.items()
+
+    def numbers(counts: Mapping[str, int], label: str = "") -> tuple[SplitNumber, ...]:
+        total = sum(counts.get(split, 0) for split in shares)
+        return tuple(
+            SplitNumber(split, counts.get(split, 0), share * total, label) for split, share in shares.items()
+        )
+
+    labels = sorted(totals_of(class_counts)) if mode == "stratified" else ()
+    of_classes = (
+        numbers({split: counts.get(label, 0) for split, counts in class_counts.items()}, label)
+        for label in labels
     )
-    if mode != "stratified":
-        return SplitShares(mode, splits)
-    names = sorted({name for split in shares for name in class_counts.get(split, ())})
-    worst, largest = None, Fraction(-1)
-    for name in names:
-        counts = {split: class_counts.get(split, {}).get(name, 0) for split in shares}
-        of_class = sum(counts.values())
-        for split, share in shares.items():
-            deviation = abs(counts[split] - share * of_class)
-            if deviation > largest:
-                largest = deviation
-                worst = SplitNumber(split, counts[split], float(share * of_class), name)
-    return SplitShares(mode, splits, worst)
+    farthest = max(
+        chain.from_iterable(of_classes), key=lambda item: abs(item.records - item.wanted), default=None
+    )
+    return SplitShares(mode, numbers(records), farthest)
 
 
 Value = TypeVar("Value")
