@@ -98,7 +98,7 @@ def _what(spec: FeatureSpec, layout: Layout) -> str:
         of = f", one of {', '.join(spec.value)}" if spec.value else ""
         return f"the source's column {spec.column or spec.name} ({spec.value_type or spec.type.value}{of})"
     if spec.fill is FeatureRole.CONSTANT:
-        return f"always {', '.join(_value(value) for value in spec.value)}"
+        return f"always {', '.join(map(str, spec.value))}"
     if spec.fill is FeatureRole.ENCODED:
         bare = f"the image's bare {spec.pixel_type or 'uint8'} pixels, row by row"
         return bare if layout.pixels else spec.fill.what
@@ -106,10 +106,6 @@ def _what(spec: FeatureSpec, layout: Layout) -> str:
         names = [layout.format_names.get(name, name) for name in ("jpg", "png", "webp", "raw")]
         return f"the stored image's format: {', '.join(names[:-1])} or {names[-1]}"
     return spec.fill.what
-
-
-def _value(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _notes(layout: Layout) -> Iterator[str]:

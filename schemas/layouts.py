@@ -48,7 +48,8 @@ class FeatureSpec:
         of every record; else empty.
       tensor_shape: Shape of a serialized tensor, None for any number; () for a single value.
       value_type: Declared type (`ValueType`) of an extra column or a constant, else empty.
-      value: Values of a constant; for a column of type enum, the names of its numbers.
+      value: Values of a constant, texts and bytes as text; for a column of type enum, the names of its
+        numbers.
       column: Name of an extra column in the source, if it differs from the feature's name.
     """
 
@@ -86,29 +87,19 @@ class FeatureSpec:
         sizes = [size for size in self.shape if size is not None]
         return prod(sizes) if len(sizes) == len(self.shape) else None
 
+    @cached_property
+    def constant(self) -> tuple[int | float | bytes, ...]:
+        """The values of a constant, as each record stores them."""
+        return tuple(item.encode() if isinstance(item, str) else item for item in self.value)
+
     def as_json(self) -> dict[str, Any]:
-        """Returns the feature as `dataset.json` stores it: without default values, and with bytes as text."""
-        value = [item.decode() if isinstance(item, bytes) else item for item in self.value]
+        """Returns the feature as `dataset.json` stores it: without default values."""
         given = {
             item.name
             for item in fields(self)
             if item.name in _ALWAYS_STORED or getattr(self, item.name) != item.default
         }
-        return {name: item for name, item in {**fields_json(self), "value": value}.items() if name in given}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> FeatureSpec:
-        """Reads the result of `as_json`.
-
-        Raises:
-          TypeError or ValueError: If it is not such a result.
-        """
-        spec = from_json(FeatureSpec, value)
-        if spec.fill is not FeatureRole.CONSTANT:  # for a column, the values are the names of an enum
-            return spec
-        return replace(
-            spec, value=tuple(item.encode() if isinstance(item, str) else item for item in spec.value)
-        )
+        return {name: item for name, item in fields_json(self).items() if name in given}
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def build_example(
         if role is FeatureRole.EXTRA:
             content: Sequence[Any] = extra.get(spec.column or spec.name, ())
         elif role is FeatureRole.CONSTANT:
-            content = spec.value
+            content = spec.constant
         else:
             assert role is not None
             content = values.get(role, ())

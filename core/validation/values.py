@@ -178,8 +178,8 @@ def _list(values: Sequence[Any]) -> str:
 def _special_problem(values: Sequence[Any], spec: FeatureSpec, split: str) -> str:
     """Returns what is wrong with the values of a feature with a special role; an empty text for nothing."""
     if spec.fill is FeatureRole.CONSTANT:
-        if tuple(values) != tuple(spec.value):
-            return f"is {_list(values)}, but should be {_list(spec.value)}"
+        if tuple(values) != spec.constant:
+            return f"is {_list(values)}, but should be {_list(spec.constant)}"
     elif spec.fill is FeatureRole.SPLIT and spec.type is FeatureType.BYTES:
         if split and values and bytes(values[0]) != split.encode():
             return f"is {_shortened(values[0])}, but the shard's split is {split!r}"

@@ -38,7 +38,6 @@ from shardwright.schemas.layouts import (
     Encoding,
     FeatureSpec,
     Layout,
-    inline_layout,
     with_several_classes,
 )
 from shardwright.schemas.plain_yaml import load_plain_yaml
@@ -265,7 +264,11 @@ def _filled(name: str, block: FeatureBlock) -> FeatureSpec:
 
 def _with_constant(spec: FeatureSpec, block: FeatureBlock) -> FeatureSpec:
     constant, type_ = block.constant, ValueType(spec.value_type)
-    values = tuple(coerce(value, type_, block.values, wide=block.tensor) for value in _flat(constant))
+    stored = [coerce(value, type_, block.values, wide=block.tensor) for value in _flat(constant)]
+    try:
+        values = tuple(value.decode() if isinstance(value, bytes) else value for value in stored)
+    except UnicodeDecodeError:
+        raise wrong("its bytes are not UTF-8, so dataset.json cannot store them; write text") from None
     if not all(math.isfinite(value) for value in values if isinstance(value, float)):
         raise wrong("dataset.json holds no infinite numbers; write a finite one")
     sides = _sides_of(constant)
@@ -311,10 +314,6 @@ def _check(layout: Layout) -> None:
                     f"features: {spec.name}: a layout with needs: image has no classes; drop the feature, or "
                     "write needs: label"
                 )
-    try:
-        inline_layout(layout).encode()
-    except UnicodeError:
-        raise wrong("its bytes are not UTF-8, so dataset.json cannot store them; write text") from None
 
 
 def _flat(value: Any) -> Iterator[Any]:

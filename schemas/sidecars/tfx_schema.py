@@ -148,10 +148,7 @@ def _constant(spec: FeatureSpec) -> _Domain | None:
     if not spec.value or not all(math.isfinite(v) for v in spec.value if isinstance(v, float)):
         return None
     if spec.type is FeatureType.BYTES:
-        try:
-            return _one_of([value.decode() for value in spec.value])
-        except UnicodeDecodeError:
-            return None
+        return _one_of(spec.value)
     kind = "int_domain" if spec.type is FeatureType.INT64 else "float_domain"
     return kind, [("min", min(spec.value)), ("max", max(spec.value))]
 

@@ -92,7 +92,7 @@ def test_a_file_can_use_every_key() -> None:
     assert specs["colour"].value == ("red", "grün")
     assert specs["version"].value == (3,) and specs["version"].type is FeatureType.INT64
     assert (specs["mean"].tensor_shape, specs["mean"].value) == ((2, 2), (0.5, 0.25, 1.0, 2.0))
-    assert (specs["says"].shape, specs["says"].value) == ((2,), (b"a", "ü".encode()))
+    assert (specs["says"].shape, specs["says"].constant) == ((2,), (b"a", "ü".encode()))
     assert specs["on"].value == (1,)
     columns = {column.name: column for column in layout.columns}
     assert [*columns] == ["cost", "grid", "rows", "tags", "exact", "colour"]
@@ -222,7 +222,7 @@ def test_two_features_cannot_read_one_column_as_different_types(second: str) -> 
 def test_constants_of_each_type_and_shape(type_: str, value: str, stored: Any, depth: int) -> None:
     written = "[" * depth + ", ".join([value] * (2 if depth else 1)) + "]" * depth
     spec = read(with_feature(f"{{constant: {written}, type: {type_}}}")).features[-1]
-    assert spec.value == (stored,) * (2 if depth else 1)
+    assert spec.constant == (stored,) * (2 if depth else 1)
     assert spec.shape == ((), (2,), (1, 1, 2))[min(depth, 2)]
 
 

@@ -222,7 +222,6 @@ def test_an_optional_feature_of_fixed_length_has_a_count_instead_of_a_shape() ->
     [
         FeatureSpec("x", FLOAT, fill=FeatureRole.CONSTANT, value=(float("nan"),)),
         FeatureSpec("x", FLOAT, fill=FeatureRole.CONSTANT, value=(float("inf"),)),
-        FeatureSpec("x", BYTES, fill=FeatureRole.CONSTANT, value=(b"\xff",)),
         FeatureSpec("x", FeatureType.INT64, fill=FeatureRole.LABEL),
         FeatureSpec("x", BYTES, fill=FeatureRole.LABEL_TEXT),
     ],
