@@ -306,6 +306,8 @@ def test_a_text_file_is_a_manifest_if_it_looks_like_one(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text(text)
         assert manifest.SOURCE.accepts(look_at(tmp_path / name), ConvertSettings()) == taken, name
+    file = write_parquet(tmp_path / "rows.bin", image=["1.jpg"], label=["a"])
+    assert manifest.SOURCE.accepts(look_at(file), ConvertSettings())
 
 
 def test_the_folder_above_a_list_is_escaped_in_keys(tmp_path: Path) -> None:
