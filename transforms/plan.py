@@ -142,13 +142,6 @@ class BatchRefs(beam.DoFn):
             self._refs, self._weight = [], 0
 
 
-def _add_batch(summary: RefSummary, batch: EncodedRefs, splits: PartBounds | None = None) -> None:
-    """Counts the references of a batch."""
-    placement = Placement(summary.settings, splits)
-    for ref in decode_refs(batch):
-        summary.add(ref, placement)
-
-
 @composite
 def ChooseParts(
     batches: beam.PCollection[EncodedRefs],
@@ -218,6 +211,11 @@ def ForecastDataset(
         choose = ChooseParts(settings, FOLD, plan, splits)
         folds = beam.pvalue.AsSingleton(batches | "ChooseFolds" >> choose)  # PartBounds
 
+    def add(summary: RefSummary, batch: EncodedRefs, splits: PartBounds | None) -> None:
+        placement = Placement(settings, splits)
+        for ref in decode_refs(batch):
+            summary.add(ref, placement)
+
     def forecast(
         summaries: Iterable[RefSummary],
         class_ids: Iterable[ClassId],
@@ -226,13 +224,13 @@ def ForecastDataset(
         split_bounds: PartBounds | None,
         fold_bounds: PartBounds | None,
     ) -> Forecast:
-        merged = merge_all(partial(RefSummary, settings))(summaries)
+        merged = merge_all(RefSummary)(summaries)
         unmatched = unmatched_warnings(matches, settings, request.rules)
         asked = replace(request, carried=carried)
         return make_forecast(asked, merged, [*class_ids], unmatched, split_bounds, fold_bounds)
 
     # A summary is small, however many references it counts, so one step can add up those of all bundles.
-    summarize = SumOfBundle(partial(RefSummary, settings), _add_batch)
+    summarize = SumOfBundle(RefSummary, add)
     summaries = batches | "SummarizeRefs" >> beam.ParDo(summarize, splits).with_output_types(
         RefSummary
     )  # RefSummary of a bundle

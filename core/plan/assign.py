@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import attrgetter, itemgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -114,10 +114,11 @@ class Lowest(Generic[Item]):
             if len(self.items) > 2 * self.count + _MORE:
                 self.trim()
 
-    def merge(self, other: Lowest[Item]) -> None:
-        """Adds the items of another collection."""
+    def merge(self, other: Self) -> Self:
+        """Adds the items of another collection; returns itself."""
         self.items += other.items
         self.trim()
+        return self
 
     def trim(self) -> None:
         """Drops the items with higher orders, and sorts the others."""
@@ -213,12 +214,15 @@ class Placement:
       settings: Checked settings.
       splits: Chosen bounds of the splits; None to divide all hashes by the shares.
       folds: Chosen bounds of the folds; None to divide all hashes evenly.
+
+    Attributes:
+      settings: The settings.
     """
 
     def __init__(
         self, settings: ConvertSettings, splits: PartBounds | None = None, folds: PartBounds | None = None
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._names = tuple(settings.parsed_splits)
         self._chosen = {SPLIT: splits or PartBounds(), FOLD: folds or PartBounds()}
         purposes = (SPLIT, FOLD) if settings.folds else (SPLIT,)
@@ -233,7 +237,7 @@ class Placement:
 
     def fold(self, ref: ImageRef, split: str) -> int:
         """Returns the fold of an image in its split; -1 if there are no folds."""
-        return self._part(ref, FOLD, split) if self._settings.folds else -1
+        return self._part(ref, FOLD, split) if self.settings.folds else -1
 
     def _part(self, ref: ImageRef, purpose: str, scope: str) -> int:
         """Returns the number of the part of an image, by the hash of its key or group.
@@ -251,13 +255,13 @@ class Placement:
         if not classes:
             return bisect_right(ideal, value)
         # A file that is not a candidate may have a class of its own.
-        name = ref.label if self._settings.split_mode == "stratified" else ""
+        name = ref.label if self.settings.split_mode == "stratified" else ""
         return bisect_right(classes.get(name, ideal), value)
 
     def hash(self, ref: ImageRef, purpose: str) -> int:
         """Returns the hash that decides the split or the fold of an image; `purpose` is `SPLIT` or `FOLD`."""
         group = ref.group or group_of(ref.key, self._pattern)
-        return hash64(self._settings.seed, purpose, ref.key if group is None else group)
+        return hash64(self.settings.seed, purpose, ref.key if group is None else group)
 
     def misses_group(self, ref: ImageRef) -> bool:
         """Returns whether `--split_by` was given and does not match this key."""

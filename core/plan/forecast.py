@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Self
 
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.conversion import ShardRecipe, map_reads, measure_read
@@ -34,6 +35,7 @@ from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import MAX_SHARDS, Forecast, PartBounds, Plan, SplitsFrom
 from shardwright.schemas.sidecars import check_split_names
+from shardwright.schemas.sketches import Sums
 from shardwright.schemas.splits import in_split_order, totals_of
 from shardwright.schemas.units import counted, is_or_are
 
@@ -76,85 +78,78 @@ class Sample:
 
 
 @dataclass
-class RefSummary:
+class Examples:
+    """A few texts, the same ones for any order of adding and merging."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def add(self, *texts: str) -> None:
+        """Adds texts."""
+        self.texts = sorted({*self.texts, *texts})[:_EXAMPLES]
+
+    def merge(self, other: Self) -> Self:
+        """Adds other examples; returns itself."""
+        self.add(*other.texts)
+        return self
+
+
+@dataclass
+class RefSummary(Sums):
     """Counts over all references; summaries can be merged in any order.
 
     Attributes:
-      settings: Checked settings.
       listed: Split -> number of files; `NO_SPLIT` for files without their own key.
       outcomes: (outcome, reason) -> number of files decided before reading; copies have one reason.
       candidates: Split -> number of images to convert.
       source_bytes: Split -> bytes of their sources, without those that are too large to be read.
       classes: Number of images to convert per split and class name; 0 for a class with only bad images.
-      origins: For each kind of reference, whether it is an image to convert, and whether the source names its
-        split, which otherwise its hash chooses.
+      origins: Whether they are images to convert, and whether the source names their split, which otherwise
+        a hash chooses -> number of references.
       sample: The candidates with the lowest hashes.
       examples: Quarantine reason -> a few references that their source quarantined.
       ungrouped: Number of keys that `--split_by` does not match.
       ungrouped_examples: A few of these keys.
     """
 
-    settings: ConvertSettings
     listed: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     candidates: Counter[str] = field(default_factory=Counter)
     source_bytes: Counter[str] = field(default_factory=Counter)
     classes: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    origins: set[tuple[bool, bool]] = field(default_factory=set)
+    origins: Counter[tuple[bool, bool]] = field(default_factory=Counter)
     sample: Lowest[ImageRef] = field(default_factory=lambda: Lowest(SAMPLE_CANDIDATES))
     ungrouped: int = 0
-    ungrouped_examples: Sequence[str] = ()
-    examples: dict[str, Sequence[str]] = field(default_factory=dict)
+    ungrouped_examples: Examples = field(default_factory=Examples)
+    examples: defaultdict[str, Examples] = field(default_factory=lambda: defaultdict(Examples))
 
     def add(self, ref: ImageRef, placement: Placement) -> None:
         """Counts a reference."""
-        split = placement.split(ref)
+        split, settings = placement.split(ref), placement.settings
         self.listed[split] += 1
-        self.origins.add((not ref.outcome, bool(ref.split)))
+        self.origins[not ref.outcome, bool(ref.split)] += 1
         if ref.outcome:
             self._add_decided(ref, split)
             return
         if placement.misses_group(ref):
             self.ungrouped += 1
-            self.ungrouped_examples = _first_few(self.ungrouped_examples, [ref.key])
+            self.ungrouped_examples.add(ref.key)
         self.candidates[split] += 1
-        self.source_bytes[split] += _source_bytes(ref, self.settings)
+        self.source_bytes[split] += _source_bytes(ref, settings)
         self.classes[split].update(ref.labels)
-        self.sample.add(shard_order(self.settings.seed, ref.key), ref)
+        self.sample.add(shard_order(settings.seed, ref.key), ref)
 
     def _add_decided(self, ref: ImageRef, split: str) -> None:
         """Counts a file that is not converted."""
         self.outcomes[ref.outcome, "" if ref.outcome == Outcome.DEDUPLICATED else ref.reason] += 1
         if ref.outcome == Outcome.QUARANTINED:
-            example = (f"{ref.location}: {ref.message}",)
-            self.examples[ref.reason] = _first_few(self.examples.get(ref.reason, ()), example)
+            self.examples[ref.reason].add(f"{ref.location}: {ref.message}")
             if ref.reason in _FAULTS_OF_FILES:
                 self.classes[split].update(dict.fromkeys(ref.labels, 0))
-
-    def merge(self, other: RefSummary) -> None:
-        """Adds another summary's counts."""
-        self.listed.update(other.listed)
-        self.origins |= other.origins
-        self.outcomes.update(other.outcomes)
-        self.candidates.update(other.candidates)
-        self.source_bytes.update(other.source_bytes)
-        for split, classes in other.classes.items():
-            self.classes[split].update(classes)
-        self.sample.merge(other.sample)
-        self.ungrouped += other.ungrouped
-        self.ungrouped_examples = _first_few(self.ungrouped_examples, other.ungrouped_examples)
-        for reason, examples in other.examples.items():
-            self.examples[reason] = _first_few(self.examples.get(reason, ()), examples)
 
 
 def _source_bytes(ref: ImageRef, settings: ConvertSettings) -> int:
     """Returns the bytes of a source that may be stored; 0 if it is too large to be read."""
     return max(ref.size, 0) if ref.size <= settings.max_source_bytes else 0
-
-
-def _first_few(some: Iterable[str], others: Iterable[str]) -> Sequence[str]:
-    """Returns the first few examples, the same ones for any order of merging."""
-    return sorted({*some, *others})[:_EXAMPLES]
 
 
 def make_forecast(
@@ -416,15 +411,15 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings, unmat
     elif unlabelled:
         why = (
             f": none of its {counted(unlabelled, 'image')} has a class, such as "
-            f"{summary.examples[QuarantineReason.UNKNOWN_LABEL][0]}; put the images of each class into a "
-            "sub-folder of its own, name the class with --label_regex or --label_column, or keep images "
+            f"{summary.examples[QuarantineReason.UNKNOWN_LABEL].texts[0]}; put the images of each class into "
+            "a sub-folder of its own, name the class with --label_regex or --label_column, or keep images "
             "without a class with --unlabelled keep."
         )
     elif summary.examples:
-        reason, examples = min(summary.examples.items())
+        reason = min(summary.examples)
         why = (
             f" holds no image that could be converted: {counted(listed, 'entry')} listed, "
-            f"the first bad one is {examples[0]} ({reason})."
+            f"the first bad one is {summary.examples[reason].texts[0]} ({reason})."
         )
     elif unmatched:
         why = f": no image is left ({kinds}). {' '.join(unmatched)}"
@@ -503,13 +498,13 @@ def _warnings(
     if summary.ungrouped:
         yield (
             f"--split_by does not match {counted(summary.ungrouped, 'key')}, such as "
-            f"{', '.join(map(repr, summary.ungrouped_examples))}: each is a group of its own."
+            f"{', '.join(map(repr, summary.ungrouped_examples.texts))}: each is a group of its own."
         )
-    for reason, examples in sorted(summary.examples.items()):
+    for reason in sorted(summary.examples):
         count = summary.outcomes[Outcome.QUARANTINED, reason]
         yield (
             f"{counted(count, 'entry')} of the input {is_or_are(count)} left out as {reason}, "
-            f"such as {'; '.join(examples)}."
+            f"such as {'; '.join(summary.examples[reason].texts)}."
         )
     names = request.rules.names
     if names and not request.rules.first_number and names[0] not in classes:

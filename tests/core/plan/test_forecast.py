@@ -59,9 +59,9 @@ def summarize(
     shuffler = random.Random(seed)
     refs = shuffler.sample(listed, len(listed))
     placement = Placement(settings)
-    merged = forecast.RefSummary(settings)
+    merged = forecast.RefSummary()
     for part in range(parts):
-        summary = forecast.RefSummary(settings)
+        summary = forecast.RefSummary()
         for ref in refs[part::parts]:
             summary.add(ref, placement)
         merged.merge(summary)
