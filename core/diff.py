@@ -205,7 +205,7 @@ def pack_by_bucket(rows: Iterable[LedgerRow], meet_by: str, buckets: int) -> Ite
 
 def unpack_bucket(packs: Iterable[bytes]) -> Iterator[LedgerRow]:
     """Yields the rows of a bucket."""
-    return (LedgerRow(*row) for pack in packs for row in hash_buckets.unpack_rows(pack))
+    return (LedgerRow(*row) for row in hash_buckets.unpack_rows(packs))
 
 
 #: Number of records of both datasets together up to which starting Beam takes longer than the comparison.

@@ -6,6 +6,7 @@ import pickle
 import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 #: Number of records whose rows meet in a bucket on average. With the values of their images, they take 40 MB.
@@ -51,13 +52,17 @@ def pack_rows(rows: Sequence[Sequence[Any]]) -> bytes:
     return bytes(zstandard.compress(data, _LEVEL))
 
 
-def unpack_rows(pack: bytes) -> Iterator[tuple[Any, ...]]:
-    """Yields the rows that `pack_rows` packed."""
-    if pack.startswith(_COMPRESSED):
-        import zstandard
+def unpack_rows(packs: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
+    """Returns the rows that `pack_rows` packed."""
 
-        pack = zstandard.decompress(pack)
-    return zip(*pickle.loads(pack))
+    def unpack(pack: bytes) -> Iterator[tuple[Any, ...]]:
+        if pack.startswith(_COMPRESSED):
+            import zstandard
+
+            pack = zstandard.decompress(pack)
+        return zip(*pickle.loads(pack))
+
+    return chain.from_iterable(map(unpack, packs))
 
 
 def packed_by(rows: Iterable[tuple[K, Sequence[Any]]], most: int = _WAITING) -> Iterator[tuple[K, bytes]]:

@@ -384,7 +384,7 @@ def may_live(pid: int, began: str) -> bool:
 def write_held(directory: str, name: str, data: bytes, hold: HeldLease | None) -> None:
     """Writes a file of a dataset that only the holder of the lease may write.
 
-    It never creates the directory, because a run that took the lease over may have removed it.
+    With a lease, it never creates the directory, because a run that took the lease over may have removed it.
 
     Args:
       directory: The dataset directory.
@@ -396,12 +396,9 @@ def write_held(directory: str, name: str, data: bytes, hold: HeldLease | None) -
       EngineError: If the lease was lost, or the storage fails.
       OSError: If the file cannot be written.
     """
-    path = storage.join(directory, name)
-    if hold is None:
-        storage.write_bytes(path, data)
-        return
-    with hold.held():
-        storage.write_bytes(path, data, inside=directory)
+    with while_held(hold):
+        inside = "" if hold is None else directory
+        storage.write_bytes(storage.join(directory, name), data, inside=inside)
 
 
 def check_free(output: str, holder: str = "") -> None:

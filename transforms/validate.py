@@ -96,35 +96,30 @@ class _CheckShard(InThreads):
             check = check_and_store(task, schema, depth, self._hold)
         else:
             check = sum_up(check_shard(task, schema, depth), depth)
-        return [*_outputs_of(check, buckets, depth, self._summaries)]
+        return [*self._outputs(check, buckets)]
 
-
-def _outputs_of(check: ShardCheck, buckets: int | None, depth: CheckDepth, summaries: bool) -> Iterator[Any]:
-    """Yields the outputs of the step for a shard; without buckets, no rows to compare."""
-    if buckets is not None:
-        for bucket in bucket_rows(_rows(check, depth), buckets):
-            yield beam.pvalue.TaggedOutput(_ROWS, bucket)
-    if buckets is not None and depth >= CheckDepth.QUALITY:
-        rows = measured_rows(check.pictures)
-        for hashes in bucketed_hashes(rows, buckets):
-            yield beam.pvalue.TaggedOutput(_HASHES, hashes)
-        for pictures in pictures_by_place(rows, buckets):
-            yield beam.pvalue.TaggedOutput(_PLACES, pictures)
-        yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
-        yield beam.pvalue.TaggedOutput(_CLASSES, count_classes(check.pictures))
-        yield beam.pvalue.TaggedOutput(_STATISTICS, check.statistics)
-    count = sum(check.summary.counts.values())
-    if count:
-        yield beam.pvalue.TaggedOutput(_FINDINGS, check.summary)
-    PROGRESS.add(checked_records=check.records, checked_shards=1, findings=count)
-    yield ShardCheck(
-        check.file,
-        check.split,
-        check.records,
-        check.bytes,
-        ledger_summary=check.ledger_summary if summaries else None,
-        stored=check.stored,
-    )
+    def _outputs(self, check: ShardCheck, buckets: int | None) -> Iterator[Any]:
+        """Yields the outputs of the step for a shard; without buckets, no rows to compare."""
+        if buckets is not None:
+            for bucket in bucket_rows(_rows(check, self._depth), buckets):
+                yield beam.pvalue.TaggedOutput(_ROWS, bucket)
+        if buckets is not None and self._depth >= CheckDepth.QUALITY:
+            rows = measured_rows(check.pictures)
+            for hashes in bucketed_hashes(rows, buckets):
+                yield beam.pvalue.TaggedOutput(_HASHES, hashes)
+            for pictures in pictures_by_place(rows, buckets):
+                yield beam.pvalue.TaggedOutput(_PLACES, pictures)
+            yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
+            yield beam.pvalue.TaggedOutput(_CLASSES, count_classes(check.pictures))
+            yield beam.pvalue.TaggedOutput(_STATISTICS, check.statistics)
+        count = sum(check.summary.counts.values())
+        if count:
+            yield beam.pvalue.TaggedOutput(_FINDINGS, check.summary)
+        PROGRESS.add(checked_records=check.records, checked_shards=1, findings=count)
+        summary = check.ledger_summary if self._summaries else None
+        yield ShardCheck(
+            check.file, check.split, check.records, check.bytes, ledger_summary=summary, stored=check.stored
+        )
 
 
 @composite

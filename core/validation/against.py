@@ -518,12 +518,11 @@ def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | 
     """Yields the findings of the pairs in a bucket, and the leftovers without a partner."""
     (what, _), packs = bucket
     groups: defaultdict[str, tuple[list[Leftover], list[Leftover]]] = defaultdict(lambda: ([], []))
-    for pack in packs:
-        for item in map(Leftover._make, unpack_rows(pack)):
-            if name := item.name(what):
-                groups[name][item.is_record].append(item)
-            else:
-                yield item
+    for item in map(Leftover._make, unpack_rows(packs)):
+        if name := item.name(what):
+            groups[name][item.is_record].append(item)
+        else:
+            yield item
     for images, records in groups.values():
         yield from _meet(images, records, what)
 

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from enum import IntEnum
 from hashlib import blake2b
-from itertools import chain, groupby
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -238,15 +238,11 @@ def labels_of(entry: Entry) -> tuple[str, ...]:
     return tuple(entry.label.split(LABEL_SEPARATOR)) if entry.label else ()
 
 
-def _unpacked(packs: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
-    return chain.from_iterable(map(unpack_rows, packs))
-
-
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:
     """Yields the findings of one bucket: rows with one key, or one source in two splits or two classes."""
     (what, _), packs = bucket
     groups: defaultdict[str, list[ComparedRecord]] = defaultdict(list)
-    for row in map(ComparedRecord._make, _unpacked(packs)):
+    for row in map(ComparedRecord._make, unpack_rows(packs)):
         groups[getattr(row, what)].append(row)
     for group in groups.values():
         if len(group) == 1:  # as nearly all
@@ -338,14 +334,14 @@ def band_number(kind: str) -> int:
 
 def shared_rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, ComparedRecord]]:
     """Yields the shared value and the row of each image that `pictures_that_share` packed."""
-    for shared, row in _unpacked(packs):
+    for shared, row in unpack_rows(packs):
         yield shared, ComparedRecord(*row)
 
 
 def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
     """Yields the findings for each image that is linked to an earlier one."""
     gravest: defaultdict[RecordPlace, dict[FindingCode, Link]] = defaultdict(dict)
-    for link in map(Link._make, _unpacked(bucket[1])):
+    for link in map(Link._make, unpack_rows(bucket[1])):
         for code in link.codes:
             _keep_first(gravest[link.row.place], code, link, Link.order)
     for links in gravest.values():
@@ -414,11 +410,11 @@ def duplicate_candidates(bucket: tuple[int, Iterable[bytes]], buckets: int) -> I
     _, packs = bucket
     once: set[bytes] = set()
     shared: set[bytes] = set()
-    for digest, *_ in _unpacked(packs):
+    for digest, *_ in unpack_rows(packs):
         (shared if digest in once else once).add(digest)
     return packed_by(
         (_bucket_of_place(file, number, buckets), (digest, kind, file, number))
-        for digest, kind, file, number in _unpacked(packs)
+        for digest, kind, file, number in unpack_rows(packs)
         if digest in shared
     )
 
@@ -434,11 +430,11 @@ def pictures_that_share(
       buckets: Number of buckets of each kind.
     """
     values: defaultdict[RecordPlace, list[tuple[str, bytes]]] = defaultdict(list)
-    for digest, kind, file, number in _unpacked(shared):
+    for digest, kind, file, number in unpack_rows(shared):
         values[file, number].append((kind, digest))
 
     def bucketed() -> Iterator[tuple[Bucket, tuple[str | bytes | None, tuple[Any, ...]]]]:
-        for row in map(ComparedRecord._make, _unpacked(pictures if values else ())):
+        for row in map(ComparedRecord._make, unpack_rows(pictures if values else ())):
             exact = {SOURCE: row.source, _PIXELS: row.digest}
             for kind, digest in values.get(row.place, ()):
                 compared = row[:_BARE] if kind in exact else row[:_WITH_PRINTS]

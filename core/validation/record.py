@@ -139,36 +139,21 @@ class RecordChecker:
                 wrong.add(spec.name)
         decoded, faults, tensors = decoded_features(features, self.schema.features)
         problems += faults
-        values = values_by_role(decoded, self._with_roles)
-        problems += self._value_problems(decoded, values, wrong)
-        if self._of_objects and not problems:
-            problems += check_objects(values, self._plain)
-            problems += check_keypoints(values, self._plain)
-        return self._finish(values, tensors, problems, features if self.look else None)
-
-    def _value_problems(
-        self, features: Mapping[str, Feature], values: ValuesByRole, wrong: set[str]
-    ) -> Iterator[Problem]:
-        """Yields the problems with values, and compares the classes of the image.
-
-        Args:
-          features: Features of the record, decoded.
-          values: Their values by role.
-          wrong: Names of those with a problem, which are not looked at.
-        """
         schema = self._plain
         for spec in schema.features:
-            feature = features.get(spec.name)
-            if (
-                feature is not None
-                and spec.name not in wrong
-                and feature.type in (spec.type, None)
-                and (problem := value_problem(feature, spec, schema.own, schema.split))
-            ):
+            feature = decoded.get(spec.name)
+            if feature is None or spec.name in wrong or feature.type not in (spec.type, None):
+                continue
+            if problem := value_problem(feature, spec, schema.own, schema.split):
+                problems.append(problem)
                 wrong.add(spec.name)
-                yield problem
+        values = values_by_role(decoded, self._with_roles)
         if not any(spec.fill in CLASS_ROLES for spec in schema.features if spec.name in wrong):
-            yield from _check_labels(values, schema)
+            problems += _check_labels(values, schema)
+        if self._of_objects and not problems:
+            problems += check_objects(values, schema)
+            problems += check_keypoints(values, schema)
+        return self._finish(values, tensors, problems, features if self.look else None)
 
     def _dtype(self, values: ValuesByRole) -> str | None:
         dtype = only_text(values, FeatureRole.DTYPE)

@@ -408,7 +408,7 @@ VALUES = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(TEXTS)
 @example([(f"é{number}", number, None, "same") for number in range(500)])
 @given(st.integers(0, 4).flatmap(lambda width: st.lists(st.tuples(*[VALUES] * width), max_size=6)))
 def test_rows_keep_their_values_and_types(rows: list[tuple[Any, ...]]) -> None:
-    unpacked = list(unpack_rows(pack_rows(rows)))
+    unpacked = list(unpack_rows([pack_rows(rows)]))
     assert repr(unpacked) == repr(rows if rows and rows[0] else [])
 
 
