@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from shardwright.core.images.faults import corrupt, truncated, unsupported
 from shardwright.core.images.formats.containers import Box, Numbers, boxes, check_tags, number
@@ -95,6 +95,16 @@ class AvifImage(OpenedImage):
     _plugin = "AVIF"
     #: Planes of up to 16 bits, the decoder's image, and Pillow's image.
     _bytes_per_pixel = 14
+
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        """Tells a file that ends early from other damage, which Pillow does not."""
+        try:
+            return super()._read_header(max_pixels)
+        except UnidentifiedImageError:
+            *_, last = boxes(self.data, 0, len(self.data), self.kind, self.bounds)
+            if last.end > len(self.data):
+                raise truncated(f"avif: it ends after {len(self.data)} of {last.end} bytes") from None
+            raise
 
 
 def check_heif(data: bytes, max_pixels: int, bounds: Bounds) -> None:
