@@ -47,10 +47,8 @@ class PartBounds:
             scope: {name: [f"{bound:x}" for bound in of_class] for name, of_class in classes.items()}
             for scope, classes in self.bounds.items()
         }
-        return {
-            **({"bounds": bounds} if bounds else {}),
-            **({"buckets": dict(self.buckets)} if self.buckets else {}),
-        }
+        value = {"bounds": bounds, "buckets": dict(self.buckets)}
+        return {name: item for name, item in value.items() if item}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> PartBounds:
