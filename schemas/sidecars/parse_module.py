@@ -161,29 +161,37 @@ def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
     if spec.holds_pixels:  # these have their shape already
         yield f"{item} = tf.ensure_shape({item}, {list(shape)})"
         return
-    stored = stored_format(dataset)
     if _needs_type_of_record(dataset):
         yield f"{item} = _picture(example)"
         return
+    stored = stored_format(dataset)
     if stored == "raw":
         yield f"pixels = tf.io.decode_raw({item}, tf.{types[0]})"
-        yield from _reshape_lines(dataset, item, shape)
+        yield f"{item} = {_reshaped(dataset)}"
         return
-    channels = f"channels={shape[2] or 0}"  # 0: the number in the file
+    encoded = item
+    if stored != "png":
+        yield f"encoded = {item}"
+        encoded = "encoded"
+    elif len(types) > 1:
+        yield "# This stretches 8 bits to 16, so that 255 becomes 65535."
+    yield f"image = {_decoded(dataset, encoded, types[-1])}"
+    yield f"{item} = " + ("image" if None in shape[:2] else f"tf.ensure_shape(image, {list(shape)})")
+
+
+def _decoded(dataset: Dataset, encoded: str, dtype: str) -> str:
+    """Returns the expression that decodes an image file whose samples have a type."""
+    stored, channels = stored_format(dataset), picture_shape(dataset.plan.settings)[2]
+    arguments = f"{encoded}, channels={channels or 0}"  # 0: the number in the file
     if stored == "jpeg":
         recover = ", try_recover_truncated=True" if dataset.plan.settings.get("damaged") == "keep" else ""
-        yield f"encoded = {item}"  # this DCT gives the same pixels as other decoders
-        yield f'image = tf.io.decode_jpeg(encoded, {channels}{recover}, dct_method="INTEGER_ACCURATE")'
-    elif stored == "png" and "uint16" in types:
-        if len(types) > 1:
-            yield "# This stretches 8 bits to 16, so that 255 becomes 65535."
-        yield f"image = tf.io.decode_png({item}, {channels}, dtype=tf.uint16)"
-    elif stored == "png":
-        yield f"image = tf.io.decode_png({item}, {channels})"
-    else:
-        yield f"encoded = {item}"
-        yield f"image = tf.io.decode_image(encoded, {channels}, expand_animations=False)"
-    yield f"{item} = " + ("image" if None in shape[:2] else f"tf.ensure_shape(image, {list(shape)})")
+        # This DCT gives the same pixels as other decoders.
+        return f'tf.io.decode_jpeg({arguments}{recover}, dct_method="INTEGER_ACCURATE")'
+    if dtype == "uint16":
+        return f"tf.io.decode_png({arguments}, dtype=tf.uint16)"
+    if stored == "png":
+        return f"tf.io.decode_png({arguments})"
+    return f"tf.io.decode_image({arguments}, expand_animations=False)"
 
 
 def _needs_type_of_record(dataset: Dataset) -> bool:
@@ -213,17 +221,13 @@ def _picture_of_types(dataset: Dataset) -> dict[str, Any]:
 
 def _branch_lines(dataset: Dataset, name: str, target: str) -> list[str]:
     """Returns the statements that decode a picture of one sample type and return it as another."""
-    shape = picture_shape(dataset.plan.settings)
-    channels = f"channels={shape[2] or 0}"
     if stored_format(dataset) == "raw" or name == "float32":
-        pixels = f"pixels = tf.io.decode_raw(stored, tf.{name})"
-        lines = [pixels, *_reshape_lines(dataset, "image", shape)]
-    elif name == "uint16":
-        lines = [f"image = tf.io.decode_png(stored, {channels}, dtype=tf.uint16)"]
+        lines, image = [f"pixels = tf.io.decode_raw(stored, tf.{name})"], _reshaped(dataset)
     else:
-        lines = [f"image = tf.io.decode_image(stored, {channels}, expand_animations=False)"]
+        lines, image = [], _decoded(dataset, "stored", name)
     if name == target:
-        return [*lines[:-1], f"return {lines[-1].removeprefix('image = ')}"]
+        return [*lines, f"return {image}"]
+    lines.append(f"image = {image}")
     if target == "uint16":
         return [*lines, f"return tf.cast(image, tf.uint16) * {UINT16_OF_UINT8}"]
     if name == "uint16":
@@ -231,20 +235,16 @@ def _branch_lines(dataset: Dataset, name: str, target: str) -> list[str]:
     return [*lines, "return tf.image.convert_image_dtype(image, tf.float32)"]
 
 
-def _reshape_lines(dataset: Dataset, item: str, shape: Sequence[int | None]) -> Iterator[str]:
-    """Yields the statements that reshape raw pixels: to common sides if there are, else to the record's."""
-    whole = dataset.spec(FeatureRole.SHAPE)
+def _reshaped(dataset: Dataset) -> str:
+    """Returns the expression that reshapes raw pixels: to common sides if there are, else to the record's."""
+    shape, whole = picture_shape(dataset.plan.settings), dataset.spec(FeatureRole.SHAPE)
     if None not in shape:
-        yield f"{item} = tf.reshape(pixels, {list(shape)})"
-    elif whole:
-        yield f"{item} = tf.ensure_shape(tf.reshape(pixels, {_item(whole)}), {list(shape)})"
-    else:
-        named = map(dataset.spec, PICTURE_SIDES)
-        sides = [_side(size, spec) for size, spec in zip(shape, named)]
-        if sides.count("-1") > 1:  # raw pixels of unknown sides stay a flat list
-            yield f"{item} = pixels"
-            return
-        yield f"{item} = tf.reshape(pixels, [{', '.join(sides)}])"
+        return f"tf.reshape(pixels, {list(shape)})"
+    if whole:
+        return f"tf.ensure_shape(tf.reshape(pixels, {_item(whole)}), {list(shape)})"
+    sides = [_side(size, spec) for size, spec in zip(shape, map(dataset.spec, PICTURE_SIDES))]
+    # Raw pixels of unknown sides stay a flat list.
+    return "pixels" if sides.count("-1") > 1 else f"tf.reshape(pixels, [{', '.join(sides)}])"
 
 
 def _side(size: int | None, spec: FeatureSpec | None) -> str:
