@@ -13,8 +13,8 @@ from typing import Any, TextIO
 _WIDEST = 120
 #: Number of columns for the names of options, on a terminal of 80 and of 120 columns.
 _NAMES, _NAMES_WIDE = 24, 32
-#: Longest list of choices that is shown in place of a value.
-_CHOICES = 50
+#: Longest list of choices, in braces, that is shown in place of a value.
+LONGEST_VALUE = 52
 #: Parts of a help text, as groups with the names of their styles: titles, comments, values, names of options.
 _COLORED = (
     r"(?m)^(?P<bold>usage:|\S.*:$)",
@@ -45,20 +45,6 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
             for action in arguments
         ]
         return f"usage: {' '.join([self._prog, '[options]', *places])}\n\n"
-
-
-def value_of(metavar: str, choices: Iterable[str], name: str) -> tuple[str, str]:
-    """Returns the placeholder for the value of an option, and the words that its description has to add.
-
-    Args:
-      metavar: The declared placeholder; empty to show the choices.
-      choices: The allowed values, if there are few.
-      name: Name of the option.
-    """
-    listed = ",".join(choices)
-    if metavar or len(listed) <= _CHOICES:
-        return metavar or f"{{{listed}}}", ""
-    return name.upper(), f"; one of {listed.replace(',', ', ')}"
 
 
 def examples_text(example: str) -> str:

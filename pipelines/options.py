@@ -16,7 +16,7 @@ from typing import Any
 from shardwright.core.concurrency.resources import POOLS
 from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT
 from shardwright.pipelines import log
-from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
+from shardwright.pipelines.help_text import LONGEST_VALUE, HelpFormatter, examples_text, print_help, width
 from shardwright.pipelines.process import WATCHDOG
 from shardwright.schemas.configuration.setting import Setting, Topic
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_over
@@ -125,8 +125,9 @@ def add_setting(group: argparse._ActionsContainer, item: Setting, before: str = 
       item: The setting.
       before: Words before its description.
     """
-    value, more = value_of(item.kind.metavar, item.kind.choices, item.name)
-    text = before + item.help + more
+    value, text = item.kind.metavar or f"{{{','.join(item.kind.choices)}}}", before + item.help
+    if len(value) > LONGEST_VALUE:
+        value, text = item.name.upper(), f"{text}; one of {', '.join(item.kind.choices)}"
     if not (item.is_switch or before) and item.default not in ("", ()) and "(default:" not in text:
         text += f" (default: {item.default})"
     kind: dict[str, Any] = {"action": "append"} if item.name == "input" else {}
@@ -222,26 +223,20 @@ def add_dataset(parser: argparse.ArgumentParser, what: str) -> None:
     add_text(parser, "dataset", "DIR", "the same as the argument DIR")
 
 
-def dataset_of(namespace: argparse.Namespace) -> str:
-    """Returns the dataset given through `add_dataset`; empty if there is none.
-
-    Raises:
-      UsageError: If there are several.
-    """
-    places = [*namespace.place, *([namespace.dataset] if namespace.dataset else [])]
-    if len(places) > 1:
-        raise UsageError("Name one dataset, or one pattern in quotes, such as 'dir/*.tfrecord'.")
-    return str(places[0]) if places else ""
-
-
 def arguments_of(function: Callable[..., Any], namespace: argparse.Namespace) -> dict[str, Any]:
     """Returns the arguments of a command's function that the command line gives, by name.
 
     Options have the names of the function's parameters. The command shows its progress.
+
+    Raises:
+      UsageError: If there are several datasets.
     """
     arguments = {**vars(namespace), "progress": True}
-    if "place" in arguments:
-        arguments["dataset"] = dataset_of(namespace)
+    if "place" in arguments:  # of `add_dataset`
+        places = [*namespace.place, *filter(None, [namespace.dataset])]
+        if len(places) > 1:
+            raise UsageError("Name one dataset, or one pattern in quotes, such as 'dir/*.tfrecord'.")
+        arguments["dataset"] = places[0] if places else ""
     parameters = inspect.signature(function).parameters
     return {name: value for name, value in arguments.items() if name in parameters}
 

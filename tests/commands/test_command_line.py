@@ -339,7 +339,7 @@ def parsed(*argv: str) -> tuple[argparse.Namespace, list[str]]:
 )
 def test_options_of_beam_may_have_their_value_after_a_space(argv: list[str], rest: list[str]) -> None:
     namespace, unknown = parsed(*argv)
-    assert options.dataset_of(namespace) == "o"
+    assert options.arguments_of(lambda dataset: dataset, namespace) == {"dataset": "o"}
     assert unknown == rest
 
 
