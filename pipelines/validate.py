@@ -258,13 +258,15 @@ def validate(
     folder = (os.path.dirname(report) or ".") if report else target.directory or ""
     page = html or (storage.join(folder, REPORT_HTML) if folder and not report else "")
     files = ResultFiles.in_folder(folder, mode == "quality", report, page=page, junit=junit)
+    names = ("page", "report", "statistics", "stats", "junit")
+    written = {name: path for name in names if (path := getattr(files, name))}
     for option, path in (("--report", files.report), ("--html", files.page), ("--junit", junit)):
         check_result_place(option, path)
     if previous and not files.page:
         raise UsageError("--previous needs a page to show the differences on; name one with --html.")
     with converting(options):
         beam_options = as_beam_options(beam_options)
-        remove_unfinished((files.report, files.statistics, files.stats, files.page, files.junit))
+        remove_unfinished(written.values())
         check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
         paths = [against] if isinstance(against, str) else list(against)
         given = {name: value for name, value in (listing or {}).items() if value is not None}
@@ -289,8 +291,7 @@ def validate(
                 beam_options,
                 progress,
             )
-    written = {name: getattr(files, name) for name in ("page", "report", "statistics", "stats", "junit")}
-    return replace(result, files={name: path for name, path in written.items() if path})
+    return replace(result, files=written)
 
 
 def _code_list() -> str:
