@@ -46,7 +46,6 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import Layout
 from shardwright.schemas.ledger import Entry
-from shardwright.schemas.plain_text import printable
 
 Result = TypeVar("Result")
 
@@ -406,7 +405,7 @@ def _memory_fault(ref: ImageRef) -> Exception:
         bytearray(WORKING_BYTES)
     except MemoryError:
         return EngineError(
-            f"The machine ran out of memory at {printable(ref.uri)}; lower --max_pixels or use a "
+            f"The machine ran out of memory at {ref.uri}; lower --max_pixels or use a "
             "larger machine, then run again with --resume."
         )
     return ImageFault(

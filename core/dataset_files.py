@@ -217,9 +217,8 @@ def check_shards(directory: str, described: Dataset, listed: Iterable[str]) -> N
     missing = missing_shards(described, listed)
     if missing:
         raise EngineError(
-            f"{counted(len(missing), 'shard')} {is_or_are(len(missing))} missing in {printable(directory)}, "
-            f"the first one is {missing[0]}: "
-            "nothing was published; run again with --resume."
+            f"{counted(len(missing), 'shard')} {is_or_are(len(missing))} missing in {directory}, the first "
+            f"one is {missing[0]}: nothing was published; run again with --resume."
         )
 
 
@@ -330,6 +329,6 @@ def write_result(
         write_held(*os.path.split(path), data, hold)
     except OSError as error:
         raise EngineError(
-            f"Cannot write the {what} to {printable(path)}: {(error.strerror or str(error)).lower()}; "
+            f"Cannot write the {what} to {path}: {(error.strerror or str(error)).lower()}; "
             f"choose another place with {option}."
         ) from error

@@ -127,7 +127,7 @@ def read_ledger(ledger: LedgerFile) -> bytes:
     data = storage.read_if_exists(ledger.path)
     if data is None:
         raise UsageError(
-            f"{printable(ledger.path)} is missing, so what happened to the images of its shard is unknown; "
+            f"{ledger.path} is missing, so what happened to the images of its shard is unknown; "
             "restore it, or convert again."
         )
     return data
@@ -140,7 +140,7 @@ def loaded(data: bytes, ledger: LedgerFile) -> Iterator[tuple[ShardHeader, Itera
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
-    where = printable(ledger.path)
+    where = ledger.path
     try:
         yield load_ledger(data, ledger.sha256)
     except OtherBuild:

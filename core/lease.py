@@ -275,7 +275,7 @@ class HeldLease:
     def _check_has(self, lease: Lease | None) -> None:
         if self._has(lease):
             return
-        output, now = printable(self.output), printable(_holder_text(lease) if lease else "nobody has it now")
+        output, now = self.output, _holder_text(lease) if lease else "nobody has it now"
         if self.file == LEASE_JSON:
             raise EngineError(
                 f"This rebuild of {output} lost its lease ({now}), perhaps because it was silent for longer "
@@ -501,14 +501,14 @@ def _holder_and_age(lease: Lease, path: str) -> str:
 
 
 def _held_error(output: str, lease: Lease, file: str) -> EngineError:
-    lease_path = storage.join(output, file)
-    path, holder = printable(lease_path), printable(_holder_and_age(lease, lease_path))
+    path = storage.join(output, file)
+    holder = _holder_and_age(lease, path)
     if file == LEASE_JSON:
         return EngineError(
-            f"Another rebuild of {printable(output)} is running: {holder}; run again when it has "
+            f"Another rebuild of {output} is running: {holder}; run again when it has "
             f"ended, wait for it with --wait MINUTES, or remove {path} if that run has ended."
         )
     return EngineError(
-        f"Another run writes to {printable(output)}: {holder}; run again when it has ended, choose another "
+        f"Another run writes to {output}: {holder}; run again when it has ended, choose another "
         f"place, or remove {path} if that run has ended."
     )

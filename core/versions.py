@@ -166,9 +166,9 @@ def no_such_version(output: str, version: str, names: Sequence[str]) -> UsageErr
       version: Name of the missing version.
       names: Names of the versions to choose from.
     """
-    message = f"{printable(output)} has no version {printable(version)}"
+    message = f"{output} has no version {version}"
     if not names:
-        return UsageError(f"{printable(output)} holds no versions; check the path.")
+        return UsageError(f"{output} holds no versions; check the path.")
     hint = nearest(version, [*names][::-1])
     if hint:
         return UsageError(message + hint)
@@ -188,7 +188,7 @@ def _parse(output: str, data: bytes) -> Pointer:
 
 
 def _useless(output: str, why: str) -> UsageError:
-    output_word, path = shell_word(output), printable(storage.join(output, LATEST_JSON))
+    output_word, path = shell_word(output), storage.join(output, LATEST_JSON)
     return UsageError(
         f"{path} {why}; choose a version V that shardwright versions {output_word} lists, with shardwright "
         f"rollback {output_word} V."
@@ -265,10 +265,10 @@ def located(path: str) -> str:
         data = storage.read_if_exists(storage.join(output, LATEST_JSON))
         if data is None:
             if names := version_names(output):
-                name = printable(output)
                 raise UsageError(
-                    f"{name} has versions, but none is published; read one by its name, such as "
-                    f"{name}@{names[-1]}, or see with shardwright versions {shell_word(output)} why none is."
+                    f"{output} has versions, but none is published; read one by its name, such as "
+                    f"{output}@{names[-1]}, or see with shardwright versions {shell_word(output)} "
+                    "why none is."
                 )
             return path
         pointer = _parse(output, data)
@@ -301,7 +301,7 @@ def _version_located(output: str, version: str) -> str:
 
 def _not_complete(output: str, version: str) -> UsageError:
     return UsageError(
-        f"{printable(output)}@{version} is not complete: it is being built, or the run that built it was "
+        f"{output}@{version} is not complete: it is being built, or the run that built it was "
         f"interrupted; name another one that shardwright versions {shell_word(output)} lists."
     )
 

@@ -23,7 +23,6 @@ from shardwright.schemas.errors import EngineError, UsageError, nearest
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, OtherBuild, written_entries
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, widest
 from shardwright.schemas.units import counted, parse_splits
@@ -128,10 +127,10 @@ def read_dataset(directory: str) -> Dataset:
     data = storage.read_if_exists(path)
     if data is None:
         raise UsageError(
-            f"{printable(directory)} is not a dataset, because it has no {DATASET_JSON}; "
+            f"{directory} is not a dataset, because it has no {DATASET_JSON}; "
             "name a directory that `shardwright convert` finished."
         )
-    return Dataset.from_bytes(data, printable(path))
+    return Dataset.from_bytes(data, path)
 
 
 def at_least(least: int, value: object) -> bool:
@@ -261,18 +260,16 @@ def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[tuple[int, Entry
                 raise ValueError(f"it lists {counted(len(written), 'record')} of {item.records_in_shard:,}")
         except OtherBuild:
             raise UsageError(
-                f"{printable(path)} belongs to another build of {item.file}; "
+                f"{path} belongs to another build of {item.file}; "
                 "`shardwright validate` finds all differences."
             ) from None
         except FileNotFoundError:
             raise UsageError(
-                f"{printable(path)} is missing, and with it the keys and classes of the shard's records; "
+                f"{path} is missing, and with it the keys and classes of the shard's records; "
                 "restore it or convert again."
             ) from None
         except ValueError as error:
-            raise EngineError(
-                f"{printable(path)} is damaged ({error}); restore it or convert again."
-            ) from error
+            raise EngineError(f"{path} is damaged ({error}); restore it or convert again.") from error
     return [(number, written[number]) for number in item.numbers]
 
 

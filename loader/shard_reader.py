@@ -21,7 +21,6 @@ from shardwright.core.records.framing import FRAME_BYTES, HEADER_BYTES, FrameDam
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import load_index, written_entries
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file
 
 #: 0, then the end of each record's frame in the unpacked shard. Frames have no gaps between them.
@@ -190,7 +189,7 @@ class ShardReader:
         if offset is None:
             offset = int(self._ends_of(file)[number])
         return EngineError(
-            f"{printable(self._path(file))}: record {number} at byte {offset} is damaged: {reason}; "
+            f"{self._path(file)}: record {number} at byte {offset} is damaged: {reason}; "
             "`shardwright validate` finds all damage; then restore the file or convert again."
         )
 

@@ -36,7 +36,6 @@ from shardwright.loader.tf_images import Picture, Size, class_index, converted, 
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.feature_roles import FeatureRole, Needs
-from shardwright.schemas.plain_text import printable
 
 Augment = Callable[..., Any]
 #: Bytes of memory for the shuffle buffer. The conversion has shuffled the records already, so the
@@ -336,7 +335,7 @@ def _serialized_records(
         _require_whole(directory, dataset, slices)
     elif scheme not in tf.io.gfile.get_registered_schemes():
         raise UsageError(
-            f"{printable(directory)}: the installed TensorFlow cannot read {scheme}://; copy the dataset "
+            f"{directory}: the installed TensorFlow cannot read {scheme}://; copy the dataset "
             "to this machine, or read it with shardwright.loader.Records."
         )
     numbers = [np.asarray(item.numbers, np.int64) for item in slices]
@@ -386,6 +385,5 @@ def _require_whole(directory: str, dataset: Dataset, slices: Sequence[ShardSlice
             size = storage.size_of(path)
         if size != sizes[item.file]:
             raise EngineError(
-                f"{printable(path)} has {size} bytes instead of {sizes[item.file]}; "
-                "restore it or convert again."
+                f"{path} has {size} bytes instead of {sizes[item.file]}; restore it or convert again."
             )

@@ -225,10 +225,10 @@ def describe(what: str, name: str) -> Described:
     data = storage.read_if_exists(path)
     if data is None:
         raise UsageError(
-            f"{what} {printable(name)} is not a finished dataset, because it has no dataset.json; "
+            f"{what} {name} is not a finished dataset, because it has no dataset.json; "
             "check the path, or finish it with convert --resume."
         )
-    return Described(name, Dataset.from_bytes(data, printable(path)))
+    return Described(name, Dataset.from_bytes(data, path))
 
 
 def _with_measurements(described: Described) -> Described:
@@ -240,7 +240,7 @@ def _with_measurements(described: Described) -> Described:
         file = STATISTICS_JSON
         statistics = read_measured(directory, file, fingerprint)
     except ValueError:
-        path = printable(storage.join(directory, file))
+        path = storage.join(directory, file)
         raise UsageError(f"{path} is damaged; run shardwright validate again, or remove it.") from None
     return described._replace(validation=validation, statistics=statistics)
 

@@ -128,7 +128,7 @@ def _check_place(file: str, overwrite: bool) -> None:
     with storage.translated_errors("look for", file):
         if not overwrite and storage.exists(file):
             raise UsageError(
-                f"--file {printable(file)} already exists; name another file, or replace it with --overwrite."
+                f"--file {file} already exists; name another file, or replace it with --overwrite."
             )
 
 

@@ -108,7 +108,7 @@ def inspect(
         schema = schema_of_plan(contents.features, contents.first_label, contents.plan)
         if split and split not in contents.splits:
             hint = nearest(split, list(contents.splits)) or f"; choose one of {', '.join(contents.splits)}."
-            raise UsageError(f"--split {printable(split)}: there is no such split{hint}")
+            raise UsageError(f"--split {split}: there is no such split{hint}")
         filled = (name for name in contents.splits if contents.records(name))
         description["split"] = split or next(filled, next(iter(contents.splits), ""))
     description["features"] = to_json(schema.features)
@@ -139,9 +139,7 @@ def _describe_dataset(dataset: Dataset, where: str) -> dict[str, Any]:
         # The default image format depends on --resize.
         defaults = replace(ConvertSettings(), resize=str(dataset.plan.settings.get("resize", ""))).identity()
     except ValueError as error:
-        raise UsageError(
-            f"{printable(where)} is damaged ({error!r}); restore it or convert again."
-        ) from error
+        raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error
     defaults["resize"] = ""
     return {
         "name": dataset.name,
@@ -233,17 +231,16 @@ def _write_contact_sheet(
       UsageError: If the extension is not an image format, or there is no image to draw.
       EngineError: If a shard cannot be read, or the sheet cannot be written.
     """
-    place = printable(path)
     extension = os.path.splitext(path)[1].lower()
     if extension not in _FORMATS:
-        raise UsageError(f"--contact_sheet {place}: name a file that ends in .png, .jpg or .webp.")
+        raise UsageError(f"--contact_sheet {path}: name a file that ends in .png, .jpg or .webp.")
     check_result_place("--contact_sheet", path)
     most = _MAX_LISTED if any(shard.listed for shard in shards) else _MAX_SCANNED
     picked = pick_evenly(_places(shards, schema), counts, count, most)
     with worker_pool(run.uses_processes("")):
         tiles = read_tiles(picked, schema)
     if not tiles:
-        raise UsageError(f"--contact_sheet {place}: there is no image to draw; choose another --split.")
+        raise UsageError(f"--contact_sheet {path}: there is no image to draw; choose another --split.")
     buffer = io.BytesIO()
     draw_sheet(tiles).save(buffer, _FORMATS[extension])
     write_result(path, buffer.getvalue(), "--contact_sheet", "contact sheet")

@@ -39,7 +39,6 @@ from shardwright.schemas.configuration.settings import (
 )
 from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.schemas.errors import UsageError, as_sentence, nearest
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plain_yaml import (
     NotPlain,
     WrongValue,
@@ -251,7 +250,7 @@ def _name(key: Any) -> str:
 
 def _wrong(path: str, message: str, line: int = 0, column: int = 0) -> UsageError:
     where = (f", line {line}" if line else "") + (f", column {column}" if column else "")
-    return UsageError(as_sentence(f"--job {printable(path)}{where}: {message}"))
+    return UsageError(as_sentence(f"--job {path}{where}: {message}"))
 
 
 def _read(path: str) -> _Document:

@@ -98,7 +98,6 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     """
     if not name:
         raise UsageError("--dataset is missing; name a dataset directory or 'dir/*.tfrecord'.")
-    place = printable(name)
     storage.require_known("--dataset", name)
     repair_swap(name)
     directory = located(name)
@@ -109,19 +108,18 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     is_part = re.compile(rf"{WORK_DIR}$|.*\.tfrecord").match
     if os.path.isdir(name) and not any(map(is_part, os.listdir(name))):
         raise UsageError(
-            f"--dataset {place} has no dataset.json and no TFRecord files; name the --output of a "
-            "conversion, or make a dataset of the images in it with "
-            f"shardwright convert {shell_word(name)} OUT."
+            f"--dataset {name} has no dataset.json and no TFRecord files; name the --output of a conversion, "
+            f"or make a dataset of the images in it with shardwright convert {shell_word(name)} OUT."
         )
     if os.path.isdir(name) or (storage.is_remote(name) and "*" not in name and storage.list_files(name)):
         raise UsageError(
-            f"--dataset {place} has no dataset.json: the run that wrote it did not finish, or it "
+            f"--dataset {name} has no dataset.json: the run that wrote it did not finish, or it "
             f"is not a Shardwright dataset; finish it with convert --resume, or {command} its files "
-            f"with --dataset '{place.rstrip('/')}/*.tfrecord*'."
+            f"with --dataset '{name.rstrip('/')}/*.tfrecord*'."
         )
     target = Target(name, None)
     if not target.files:
-        raise UsageError(f"--dataset {place} does not exist; {path_advice(name)}.")
+        raise UsageError(f"--dataset {name} does not exist; {path_advice(name)}.")
     return target
 
 
@@ -154,24 +152,23 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
     output = settings.output
     if not output:
         raise UsageError("--output is missing; name the dataset directory to write.")
-    place = printable(output)
     remote = storage.is_remote(output)
     _check_no_version(output)
     repair_swap(output)
     files = files_of_output(output, holder)
     if holder and is_being_replaced(output):
-        raise EngineError(f"{place} is being replaced by another run; run again when that has ended.")
+        raise EngineError(f"{output} is being replaced by another run; run again when that has ended.")
     paths = (file.split("/") for file in files)
     of_versions = (path[0] == VERSIONS_DIR and is_version(path[1]) for path in paths if len(path) > 2)
     if LATEST_JSON in files or any(of_versions):
         raise UsageError(
-            f"--output {place} holds versions, and a conversion there would delete all of "
+            f"--output {output} holds versions, and a conversion there would delete all of "
             "them; make the next one with shardwright rebuild, or choose another place."
         )
     staging = staging_path(output)
     if settings.resume and storage.list_files(staging):
         return staging
-    _check_free(place, files, settings)
+    _check_free(files, settings)
     if settings.overwrite and files and not remote:
         _check_replaceable(output, staging)
     return staging if settings.overwrite and files else output
@@ -209,8 +206,8 @@ def _check_no_version(output: str) -> None:
     versions_of = split_version(version_name(output))[0]
     if versions_of != output:
         raise UsageError(
-            f"--output {printable(output)} is a version, which only rebuilds write; choose another place, "
-            f"or make the next version with shardwright rebuild --output {printable(versions_of)}."
+            f"--output {output} is a version, which only rebuilds write; choose another place, "
+            f"or make the next version with shardwright rebuild --output {versions_of}."
         )
 
 
@@ -225,15 +222,14 @@ def check_versioned_output(output: str) -> None:
     """
     if not output:
         raise UsageError("--output is missing; name the directory that holds the versions of the dataset.")
-    place = printable(output)
     _check_no_version(output)
     if not storage.is_remote(output):
         check_place(output)
     with storage.translated_errors("list", output):
         if storage.exists(storage.join(output, DATASET_JSON)):
             raise UsageError(
-                f"--output {place} is a dataset made by convert, and rebuild needs a directory of "
-                f"versions; choose another place, and reuse its plan with --plan_from {place}."
+                f"--output {output} is a dataset made by convert, and rebuild needs a directory of "
+                f"versions; choose another place, and reuse its plan with --plan_from {output}."
             )
         files = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
         kept = (*files, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
@@ -246,11 +242,11 @@ def check_versioned_output(output: str) -> None:
                 check_free(output)  # a conversion may be writing its first shards here
             return
     if any(is_version(file.rstrip("/")) for file in top_files):
-        above = printable(os.path.dirname(output.rstrip("/"))) or "."
+        above = os.path.dirname(output.rstrip("/")) or "."
         raise UsageError(
-            f"--output {place} is the folder of the versions; name the directory above it, {above}."
+            f"--output {output} is the folder of the versions; name the directory above it, {above}."
         )
-    raise UsageError(f"--output {place} holds files but no versions; choose another place, or empty it.")
+    raise UsageError(f"--output {output} holds files but no versions; choose another place, or empty it.")
 
 
 def _top_files(output: str) -> list[str]:
@@ -274,64 +270,65 @@ def check_remote_writable(output: str) -> None:
         storage.remove(probe)
 
 
-def _check_free(place: str, files: Sequence[str], settings: ConvertSettings) -> None:
+def _check_free(files: Sequence[str], settings: ConvertSettings) -> None:
     """Checks that the output contains nothing that the dataset would mix with."""
     if not files or settings.overwrite:
         return
+    output = settings.output
     ours = tuple(f"{folder}/" for folder in (SHARDS_DIR, WORK_DIR, INDEX_DIR))
     # A run that ended after its first shard left an empty folder (`mark_stopped_run`), in a bucket its lease.
-    mark = storage.join(settings.output, WRITER_JSON if storage.is_remote(settings.output) else WORK_DIR)
+    mark = storage.join(output, WRITER_JSON if storage.is_remote(settings.output) else WORK_DIR)
     unfinished = any(file.startswith(ours) for file in files) or storage.exists(mark)
     if settings.resume and (unfinished or DATASET_JSON in files):
         return
     if settings.resume:
         raise UsageError(
-            f"--output {place} holds files but no run that could be resumed; choose another place."
+            f"--output {output} holds files but no run that could be resumed; choose another place."
         )
     if DATASET_JSON in files:
         raise UsageError(
-            f"--output {place} holds a dataset; choose another place, or replace it with --overwrite."
+            f"--output {output} holds a dataset; choose another place, or replace it with --overwrite."
         )
     raise UsageError(
-        f"--output {place} holds an unfinished run; finish it with --resume, or start again with --overwrite."
+        f"--output {output} holds an unfinished run; finish it with --resume, or start "
+        "again with --overwrite."
         if unfinished
-        else f"--output {place} is not empty; choose another place, or replace its content with --overwrite."
+        else f"--output {output} is not empty; choose another place, or replace its content with --overwrite."
     )
 
 
 def check_place(output: str) -> None:
     """Checks that a local output is a writable directory, or can be created."""
-    place = printable(output)
     try:
         os.lstat(output)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            raise UsageError(f"--output {place}: the name is too long; choose a shorter one.") from None
+            raise UsageError(f"--output {output}: the name is too long; choose a shorter one.") from None
     if os.path.islink(output) and not os.path.exists(output):
-        raise UsageError(f"--output {place} is a broken symbolic link; name a directory.")
+        raise UsageError(f"--output {output} is a broken symbolic link; name a directory.")
     if os.path.lexists(output) and not os.path.isdir(output):
-        raise UsageError(f"--output {place} is a file; name a directory.")
+        raise UsageError(f"--output {output} is a file; name a directory.")
     existing = nearest_existing(output)
     if not os.path.isdir(existing):
-        raise UsageError(f"--output {place}: {printable(existing)} is a file.")
+        raise UsageError(f"--output {output}: {existing} is a file.")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise EngineError(
-            f"Cannot write to {printable(existing)}: permission denied; choose another --output or "
+            f"Cannot write to {existing}: permission denied; choose another --output or "
             "change its permissions."
         )
 
 
 def _check_replaceable(output: str, staging: str) -> None:
     """Checks that renames can swap a directory for another."""
-    place, real = printable(output), os.path.realpath(output)
+    real = os.path.realpath(output)
     if os.path.ismount(real):
         raise UsageError(
-            f"--output {place} is the root of a file system, which --overwrite cannot replace; "
+            f"--output {output} is the root of a file system, which --overwrite cannot replace; "
             "name a directory inside it."
         )
     if os.path.commonpath((real, os.getcwd())) == real:
         raise UsageError(
-            f"--output {place} is the current directory, and --overwrite would replace it; run "
+            f"--output {output} is the current directory, and --overwrite would replace it; run "
             "from another directory."
         )
     check_place(staging)
@@ -402,20 +399,20 @@ def check_result_place(option: str, path: str) -> None:
       EngineError: If the path is not writable.
     """
     storage.require_known(option, path)
-    place, remote = printable(path), storage.is_remote(path)
+    remote = storage.is_remote(path)
     is_bucket = remote and "/" not in path.partition("://")[2]
     if path.endswith("/") or is_bucket or os.path.isdir(path):
-        raise UsageError(f"{option} {place} is a directory; name a file in it.")
+        raise UsageError(f"{option} {path} is a directory; name a file in it.")
     if not path or remote:
         return
     if os.path.exists(path) and not os.path.isfile(path):  # a rename would replace a device by a file
-        raise UsageError(f"{option} {place} is a device or a pipe; name a file.")
+        raise UsageError(f"{option} {path} is a device or a pipe; name a file.")
     folder = nearest_existing(os.path.dirname(os.path.abspath(path)))
     if not os.path.isdir(folder):
-        raise UsageError(f"{option} {place}: {printable(folder)} is not a directory; choose another place.")
+        raise UsageError(f"{option} {path}: {folder} is not a directory; choose another place.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise EngineError(
-            f"Cannot write {place}: {printable(folder)} is not writable; choose another place with {option}."
+            f"Cannot write {path}: {folder} is not writable; choose another place with {option}."
         )
 
 

@@ -242,7 +242,7 @@ def check_reachable(beam_options: Any, **places: str | Sequence[str]) -> None:
         for path in (paths,) if isinstance(paths, str) else paths:
             if path and not storage.is_remote(path):
                 raise UsageError(
-                    f"--{option} {printable(path)} is on this machine, which Dataflow's workers cannot "
+                    f"--{option} {path} is on this machine, which Dataflow's workers cannot "
                     "reach; name a place in a bucket, gs://BUCKET/..."
                 )
 

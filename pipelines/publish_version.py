@@ -165,13 +165,12 @@ def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple
             hint = nearest(word, [*choices, *_GATES])
             refused = ", ".join(dict.fromkeys(refusal.name for refusal in record.errors))
             reason = (
-                f"it was refused because of {printable(refused)}"
+                f"it was refused because of {refused}"
                 if refused
                 else "it was not refused, so leave --accept out"
             )
             raise UsageError(
-                f"--accept {printable(word)}: no gate refused {printable(place)} for that reason"
-                + (hint or f"; {reason}.")
+                f"--accept {word}: no gate refused {place} for that reason" + (hint or f"; {reason}.")
             )
     if record.state is not VersionState.REFUSED:
         return record.accepted
@@ -182,7 +181,7 @@ def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple
     text = "; ".join(refusal.message.rstrip(".") for refusal in still[:_SHOWN])
     more = f"; and {len(still) - _SHOWN} more" if len(still) > _SHOWN else ""
     raise DataRefused(
-        f"{printable(place)} was not published, because gates refused it: {printable(text)}{more}; to "
+        f"{place} was not published, because gates refused it: {text}{more}; to "
         f"publish it anyway, run {accept_command(place, record, names)}."
     )
 
@@ -197,7 +196,7 @@ def _check_unseen(output: str, record: VersionRecord, current: str) -> None:
         return  # its rebuild was interrupted between its gates and the switch
     word = "was rolled back" if record.state is VersionState.WITHDRAWN else "was published before"
     raise UsageError(
-        f"{printable(output)}@{record.version} {word}; return to it with shardwright rollback "
+        f"{output}@{record.version} {word}; return to it with shardwright rollback "
         f"{shell_word(output)} {record.version}."
     )
 
@@ -222,9 +221,9 @@ def execute(options: argparse.Namespace) -> CommandResult:
 
 def print_publication(result: PublishResult) -> None:
     """Prints which version readers get now."""
-    out, output = console(), printable(result.output)
+    out = console()
     after = f"; before it was {result.left}" if result.left else ""
-    out.print(f"  {output}: {result.version} is the latest{after}")
+    out.print(f"  {result.output}: {result.version} is the latest{after}")
     if result.acceptance:
         out.print(f"  {visible(str(result.acceptance))}")
     if result.warning:

@@ -126,4 +126,4 @@ def print_report(result: ReportResult) -> None:
         out.print(f"  {sentence}")
     if result.data.checked is None and result.data.dataset:
         out.print("  not validated yet; shardwright validate --quality adds findings and measurements")
-    out.print(f"  {printable(result.path)}: {format_size(result.bytes)}, to be opened in a browser")
+    out.print(f"  {result.path}: {format_size(result.bytes)}, to be opened in a browser")

@@ -303,7 +303,7 @@ def print_convert_summary(result: ConvertResult) -> None:
 
 
 def _print_quarantine(out: Console, directory: str) -> None:
-    out.print(f"  quarantined images: see {printable(storage.join(directory, QUARANTINE_JSONL))}")
+    out.print(f"  quarantined images: see {storage.join(directory, QUARANTINE_JSONL)}")
 
 
 def changes_text(changes: Mapping[str, int]) -> str:
@@ -319,8 +319,7 @@ def print_rebuild_summary(result: RebuildResult) -> None:
 
     out, outcome = console(), result.outcome
     if not result.changed:
-        output = printable(result.output)
-        out.print(f"  nothing changed: {result.version} stays the latest version of {output}")
+        out.print(f"  nothing changed: {result.version} stays the latest version of {result.output}")
     else:
         work = outcome["work"]
         out.print(f"  version {result.version}: {counted(outcome['records'], 'record')}; {work_text(work)}")
@@ -330,7 +329,7 @@ def print_rebuild_summary(result: RebuildResult) -> None:
         if work["quarantined"]:
             _print_quarantine(out, result.path)
         report, index = storage.join(result.path, REPORT_HTML), storage.join(result.output, INDEX_HTML)
-        out.print(f"  see {printable(report)} and {printable(index)}")
+        out.print(f"  see {report} and {index}")
     if outcome["scrub"]["shards"]:
         out.print(f"  {scrub_text(outcome['scrub'])}")
     warn(out, *outcome["warnings"])

@@ -159,7 +159,7 @@ def newest_published(records: Mapping[str, VersionRecord], before: str) -> str:
 def moved_meanwhile(output: str) -> EngineError:
     """Returns the error for a pointer that another process switched first."""
     return EngineError(
-        f"{printable(storage.join(output, LATEST_JSON))} was changed by another process, such as a "
+        f"{storage.join(output, LATEST_JSON)} was changed by another process, such as a "
         "rebuild, at the same time and was left as it is; check it with shardwright versions "
         f"{shell_word(output)}, then run again if needed."
     )
@@ -170,7 +170,7 @@ def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer 
     word = shell_word(output)
     if pointer is None:
         raise UsageError(
-            f"No version of {printable(output)} is published yet, so there is nothing to roll back; see "
+            f"No version of {output} is published yet, so there is nothing to roll back; see "
             f"shardwright versions {word}."
         )
     if pointer.previous == pointer.version and pointer.version in records:
@@ -181,7 +181,7 @@ def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer 
     previous = newest_published(records, pointer.version)
     if not previous:
         raise UsageError(
-            f"{printable(output)} has no published version before {pointer.version} to return to; name one "
+            f"{output} has no published version before {pointer.version} to return to; name one "
             f"that shardwright versions {word} lists."
         )
     return records[previous]
@@ -197,7 +197,7 @@ def _checked(output: str, record: VersionRecord) -> str:
     place = f"{output}@{record.version}"
     if record.state is VersionState.REFUSED:
         raise UsageError(
-            f"{printable(place)} was refused by a gate, and readers never got it; publish it with "
+            f"{place} was refused by a gate, and readers never got it; publish it with "
             f"{accept_command(place, record)}."
         )
     located(place)
@@ -224,13 +224,13 @@ def execute(options: argparse.Namespace) -> CommandResult:
 
 def print_rollback(result: RollbackResult) -> None:
     """Prints which version readers get now, and how to undo the rollback."""
-    out, output = console(), printable(result.output)
+    out = console()
     if not result.left:
-        out.print(f"  {output}: {result.version} is the latest")
+        out.print(f"  {result.output}: {result.version} is the latest")
     else:
         what = "is withdrawn" if result.withdrawn else "stays published"
         out.print(
-            f"  {output}: from {result.left} to {result.version}: "
+            f"  {result.output}: from {result.left} to {result.version}: "
             f"{result.version} is the latest from now on; {result.left} {what}"
         )
         back = f"shardwright rollback {shell_word(result.output)} {result.left}"

@@ -195,7 +195,6 @@ def _target(name: str) -> Target:
     Raises:
       UsageError: If there is nothing to save, or its `dataset.json` is missing or damaged.
     """
-    place = printable(name)
     target = resolve_target(name, "salvage")
     if target.directory is None:
         by_name: dict[str, str] = {}
@@ -203,27 +202,27 @@ def _target(name: str) -> Target:
             other = by_name.setdefault(os.path.basename(path), path)
             if other != path:
                 raise UsageError(
-                    f"--dataset {place} names two files that would get the same name, {printable(other)} and "
-                    f"{printable(path)}; salvage one directory at a time."
+                    f"--dataset {name} names two files that would get the same name, {other} and "
+                    f"{path}; salvage one directory at a time."
                 )
         return target
     try:
         dataset = read_dataset(target.directory)
     except UsageError as error:
-        raise UsageError(f"{error.message.partition(';')[0]}; {_advice(place)}") from None
+        raise UsageError(f"{error.message.partition(';')[0]}; {_advice(name)}") from None
     for shard_place, shard in dataset.placed_shards():
         if shard.file not in [shard_file(*shard_place, suffix) for suffix in SUFFIXES.values()]:
             raise UsageError(
-                f"--dataset {place}: its dataset.json lists a shard {printable(shard.file)!r}, a name "
-                f"that convert never gives; {_advice(place)}"
+                f"--dataset {name}: its dataset.json lists a shard {printable(shard.file)!r}, a name "
+                f"that convert never gives; {_advice(name)}"
             )
     return target
 
 
-def _advice(place: str) -> str:
+def _advice(dataset: str) -> str:
     return (
         "restore it, or run the same convert command again with --resume, which reuses every sound shard; "
-        f"without the images, save only the records with --dataset '{place.rstrip('/')}/*.tfrecord*'."
+        f"without the images, save only the records with --dataset '{dataset.rstrip('/')}/*.tfrecord*'."
     )
 
 
@@ -239,15 +238,14 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
       UsageError: If the output is not empty, or inside the dataset.
       EngineError: If the output is not writable, or another run writes there.
     """
-    place = printable(output)
     if target.directory and as_prefix(output).startswith(as_prefix(target.directory)):
-        raise UsageError(f"--output {place} is inside the dataset; choose another place.")
+        raise UsageError(f"--output {output} is inside the dataset; choose another place.")
     files = files_of_output(output, holder)
     # An unfinished salvage of the same dataset is repeated.
     mark = stored_document(output, _MARK) if _MARK in files and DATASET_JSON not in files else None
     if not files or mark == {"dataset": printable(target.name)}:
         return
-    raise UsageError(f"--output {place} is not empty; choose another place.")
+    raise UsageError(f"--output {output} is not empty; choose another place.")
 
 
 def print_salvage_summary(result: SalvageResult) -> None:
@@ -264,7 +262,7 @@ def print_salvage_summary(result: SalvageResult) -> None:
         unnamed = f"; {outcome['unnamed']:,} of them have no known key" if outcome["unnamed"] else ""
         what = "record" if result.dataset else "stretch or record"
         lost = counted(result.lost, what, "" if result.dataset else "stretches or records")
-        out.print(f"  {lost} lost ({codes}){unnamed}: see {printable(storage.join(result.path, LOST_JSONL))}")
+        out.print(f"  {lost} lost ({codes}){unnamed}: see {storage.join(result.path, LOST_JSONL)}")
     if outcome["unexpected"]:
         out.print(f"  left out: {counted(outcome['unexpected'], 'record')} of no shard, or found twice")
     if misplaced := outcome.get("misplaced"):

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shardwright.schemas.plain_text import escape_controls
+from shardwright.schemas.plain_text import escape_controls, printable
 from shardwright.schemas.units import counted, format_size
 
 #: Line length without a terminal, so that no line is wrapped.
@@ -34,11 +34,14 @@ def console(file: TextIO | None = None) -> Console:
 
 
 class _PlainConsole(Console):
-    """A console that escapes control characters in texts, and leaves it to the terminal to wrap lines."""
+    """A console that prints any text, and leaves it to the terminal to wrap lines."""
 
     def print(self, *objects: Any, soft_wrap: bool | None = True, **options: Any) -> None:
-        """Prints texts with escaped control characters, and other objects as they are."""
-        plain = (escape_controls(item, keep="\n\t") if isinstance(item, str) else item for item in objects)
+        """Prints texts without what cannot be shown, and other objects as they are."""
+        plain = (
+            escape_controls(printable(item), keep="\n\t") if isinstance(item, str) else item
+            for item in objects
+        )
         super().print(*plain, soft_wrap=soft_wrap, **options)
 
 

@@ -375,7 +375,7 @@ def prepared_comparison(
     if target.directory is None:
         raise UsageError(
             f"--against needs a dataset.json that says how the dataset was made, and --dataset "
-            f"{printable(target.name)} has none; leave --against out, or name a dataset directory."
+            f"{target.name} has none; leave --against out, or name a dataset directory."
         )
     dataset = read_dataset(target.directory)
     listed_by, processor = _read_run(target.directory)

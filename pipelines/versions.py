@@ -139,9 +139,7 @@ def output_of(output: str) -> str:
         raise UsageError("Name the directory that holds the versions, the --output of shardwright rebuild.")
     base, version = split_version(output)
     if version:
-        raise UsageError(
-            f"{printable(output)} is one version; name the directory that holds all, {printable(base)}."
-        )
+        raise UsageError(f"{output} is one version; name the directory that holds all, {base}.")
     if not storage.knows_conditions(output):
         read_pointer(output)  # says which storages can
     storage.require_known("OUT", output)
@@ -158,19 +156,19 @@ def read_versions(output: str) -> dict[str, VersionRecord]:
     records = {record.version: record for record in list_versions(output)}
     if records:
         return records
-    place = printable(output)
     with storage.translated_errors("look for", output):
         if storage.exists(storage.join(output, DATASET_JSON)):
             raise UsageError(
-                f"{place} is a dataset without versions; shardwright rebuild makes versions in another place."
+                f"{output} is a dataset without versions; shardwright rebuild makes versions in "
+                "another place."
             )
         there = storage.is_remote(output) or os.path.isdir(output)
         is_file = not there and os.path.lexists(output)
     if is_file:
-        raise UsageError(f"{place} is not a directory; name the --output of shardwright rebuild.")
+        raise UsageError(f"{output} is not a directory; name the --output of shardwright rebuild.")
     if there:
-        raise UsageError(f"{place} holds no versions; check the path, or make one with shardwright rebuild.")
-    raise UsageError(f"{place} does not exist; {path_advice(output)}.")
+        raise UsageError(f"{output} holds no versions; check the path, or make one with shardwright rebuild.")
+    raise UsageError(f"{output} does not exist; {path_advice(output)}.")
 
 
 def redraw_index(output: str) -> str:

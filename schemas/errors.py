@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from shardwright.schemas.codes import ExitCode, FilterReason, QuarantineReason, Stage
+from shardwright.schemas.plain_text import printable
 
 _TAG = re.compile(r"<shardwright:(\d+)>(.*?)</shardwright>", re.DOTALL)
 #: The text with which Beam continues after the message of a worker's exception.
@@ -67,6 +68,8 @@ def words_of(error: BaseException) -> str:
 class ShardwrightError(Exception):
     """Ends the command. The message says what is wrong, where, and what to do next.
 
+    A message may contain any path: bytes that are not UTF-8 are shown as in keys (`printable`).
+
     Engines pass a worker's exception to the launcher as text. So once Beam has added the step to the message,
     `str()` contains the exit code in a tag. `from_text` finds that tag in the text of an engine.
     Otherwise, for example in a notebook, `str()` is the message alone.
@@ -75,8 +78,8 @@ class ShardwrightError(Exception):
     exit_code = ExitCode.ENGINE
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = printable(message)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         if _RAISED_IN_A_STEP not in self.message:

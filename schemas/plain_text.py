@@ -10,8 +10,6 @@ from __future__ import annotations
 import codecs
 import shlex
 
-from shardwright.schemas.errors import UsageError
-
 #: What messages say about a text in UTF-16, after the name of the file and a verb.
 UTF16 = "not UTF-8 text but UTF-16; save it as UTF-8, such as with iconv -f UTF-16 -t UTF-8 FILE > NEW"
 
@@ -34,22 +32,6 @@ def printable(text: str) -> str:
 def is_utf16(data: bytes) -> bool:
     """Returns whether a file begins with a byte order mark of UTF-16, as Windows writes it."""
     return data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-
-
-def check_utf8(option_and_file: str, data: bytes) -> None:
-    """Checks that a text file is not in UTF-16.
-
-    Files are read in parts that begin at any byte, which UTF-16 does not allow, so no reader supports it.
-
-    Args:
-      option_and_file: Option and name of the file, for the message.
-      data: First bytes of the file.
-
-    Raises:
-      UsageError: If it is.
-    """
-    if is_utf16(data):
-        raise UsageError(f"{option_and_file} is {UTF16}.")
 
 
 def escape_controls(text: str, keep: str = "") -> str:

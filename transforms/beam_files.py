@@ -16,7 +16,6 @@ from shardwright.core.storage.faults import Fault
 from shardwright.core.storage.local import unfinished
 from shardwright.core.storage.store import ListedPage, ObjectTooLarge, RemoteStore, StoredObject
 from shardwright.schemas.errors import EngineError, ShardwrightError, words_of
-from shardwright.schemas.plain_text import printable
 
 
 class BeamStore(RemoteStore):
@@ -48,7 +47,7 @@ class BeamStore(RemoteStore):
         detail = words_of(error).rstrip(".")
         return Fault(
             EngineError(
-                f"Cannot {doing} {printable(path)}: {detail}; check its name, your credentials and "
+                f"Cannot {doing} {path}: {detail}; check its name, your credentials and "
                 "permissions, then run again with --resume."
             )
         )

@@ -33,7 +33,6 @@ from shardwright.schemas.image_ref import (
     number_text,
     source_id_of,
 )
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import BUCKETS, DIGITS, HASH_RANGE, Forecast, PartBounds, ShardPlace
 
 Item = TypeVar("Item")
@@ -358,9 +357,7 @@ def _duplicate_key_error(*refs: ImageRef) -> UsageError:
         advice = "they are one image: list it once, or give each --input a name (a=PATH)"
     elif unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", second):
         advice = "they differ only in their Unicode form: rename one"
-    return UsageError(
-        f"Two images have the key {refs[0].key!r}: {printable(first)} and {printable(second)}; {advice}."
-    )
+    return UsageError(f"Two images have the key {refs[0].key!r}: {first} and {second}; {advice}.")
 
 
 def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:

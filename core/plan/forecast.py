@@ -32,7 +32,6 @@ from shardwright.schemas.labels import (
     unused_ids,
 )
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import MAX_SHARDS, Forecast, PartBounds, Plan, SplitsFrom
 from shardwright.schemas.sidecars import check_split_names
 from shardwright.schemas.sketches import Sums
@@ -271,7 +270,7 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
     if faults[QuarantineReason.UNREADABLE] == tried > 1:
         raise EngineError(
             f"None of the {counted(tried, 'image')} tried can be read, such as "
-            f"{printable(candidates[0].uri)}: check the permissions of the account that reads them."
+            f"{candidates[0].uri}: check the permissions of the account that reads them."
         )
     return Sample(
         tried=tried,
@@ -295,12 +294,11 @@ def _check_brightness(sample: Sample, settings: ConvertSettings) -> None:
     top = max(bright)
     # The usual depths of cameras and scanners that store their samples in 16 bits.
     likely = next(value for value in (255, 1023, 4095, 16383, 65535) if value >= top.highest)
-    inputs = ", ".join(printable(item) for item in settings.input)
     stated = "" if likely >= top.white else f", or state the sample that is white with --white {likely}"
     raise UsageError(
-        f"--input {inputs}: the samples of {counted(len(bright), '16-bit image')} tried run up to "
-        f"{top.highest} only, but white is {top.white}, so all would be dark in 8 bits; keep 16 bits with "
-        f"--depth keep{stated} (--white 65535 if they are meant to be so dark)."
+        f"--input {', '.join(settings.input)}: the samples of {counted(len(bright), '16-bit image')} tried "
+        f"run up to {top.highest} only, but white is {top.white}, so all would be dark in 8 bits; keep 16 "
+        f"bits with --depth keep{stated} (--white 65535 if they are meant to be so dark)."
     )
 
 
@@ -430,7 +428,7 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings, unmat
             f" holds no images: none of its {counted(listed, 'file')} is an image"
             f"{f' ({kinds})' if kinds else ''}; check the path, or unpack archives."
         )
-    raise UsageError(f"--input {', '.join(printable(item) for item in settings.input)}{why}")
+    raise UsageError(f"--input {', '.join(settings.input)}{why}")
 
 
 def _warnings(

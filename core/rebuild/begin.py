@@ -94,15 +94,14 @@ def begin(task: RebuildTask) -> PreviousState:
             task.hold.release()
             newest = published[-1].version
             raise UsageError(
-                f"{printable(task.output)}/latest.json is missing, although version {newest} was "
+                f"{task.output}/latest.json is missing, although version {newest} was "
                 "published; name the version in use with shardwright rollback "
                 f"{shell_word(task.output)} {newest}, then run again."
             )
         if is_overtaken(task, records) or any(record.version > task.version for record in others):
             task.hold.release()
             raise EngineError(
-                f"Another rebuild of {printable(task.output)} began version {records[-1].version} meanwhile; "
-                "run again."
+                f"Another rebuild of {task.output} began version {records[-1].version} meanwhile; run again."
             )
         own = next((record for record in records if record.version == task.version), None)
         if own is not None:
@@ -189,7 +188,7 @@ def _latest(output: str, version: str) -> tuple[Dataset | None, frozenset[str]]:
     data = storage.read_if_exists(path)
     if data is None:
         raise UsageError(
-            f"{printable(output)}/latest.json names version {version}, which has no dataset.json; go "
+            f"{output}/latest.json names version {version}, which has no dataset.json; go "
             f"back to another one with shardwright rollback {shell_word(output)}."
         )
     dataset = Dataset.from_bytes(data, path)

@@ -70,7 +70,7 @@ def publish(task: RebuildTask, previous: PreviousState, record: VersionRecord | 
             task.hold.keep()
             if not switch_pointer(task.output, pointer, previous.tag):
                 raise EngineError(
-                    f"The latest version of {printable(task.output)} was changed meanwhile, as by a "
+                    f"The latest version of {task.output} was changed meanwhile, as by a "
                     f"rollback, so version {record.version} was not published; run again."
                 )
             stage(task, "published", text, records=record.records, bytes=record.total_bytes)

@@ -25,7 +25,6 @@ from shardwright.core.records.framing import (
 )
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.plain_text import printable
 
 #: Number of bytes at the beginning of a file that show its compression.
 HEAD_BYTES = 4096
@@ -226,7 +225,7 @@ def translated_shard_errors(path: str) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError as error:
-            raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
+            raise EngineError(f"{path} is missing; restore it or convert again.") from error
 
 
 def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:

@@ -222,7 +222,7 @@ def gather(
     try:
         data = _gather(directory, dataset, validation, statistics, left_out)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        path = printable(storage.join(directory, DATASET_JSON))
+        path = storage.join(directory, DATASET_JSON)
         raise UsageError(f"{path} is damaged ({error!r}); restore it or convert again.") from error
     place, version = place_of(directory)
     if version and record is None:

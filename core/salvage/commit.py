@@ -125,7 +125,7 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
     if lost and not record_count:
         codes_text = ", ".join(f"{count} {code}" for code, count in codes.most_common(_SHOWN))
         raise DataRefused(
-            f"No record of {printable(job.dataset)} could be saved ({codes_text}), so nothing was published; "
+            f"No record of {job.dataset} could be saved ({codes_text}), so nothing was published; "
             "restore its files, or convert the images again."
         )
     return {

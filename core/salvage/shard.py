@@ -37,7 +37,6 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import Entry, LedgerLines, ShardHeader, ShardResult, load_index, load_ledger
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file
 
 #: Problems that make a record useless in any dataset. Other checks only reflect what most records have.
@@ -122,7 +121,7 @@ def save_shard(
             content = _read(plain, fault, schema, decode or (entries is None and task.place is not None))
         if task.place is None:
             if file is None:
-                raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
+                raise EngineError(f"{task.path} disappeared before it was saved; run again.")
             unusable = _UNUSABLE if schema.features else ()  # otherwise the records need not be Examples
             return _save_foreign(task, file, plain, compression, content, unusable), None
         index = _read_index(task) if entries is None else None
@@ -304,7 +303,7 @@ def _read_back(temporary: str, frames: Iterator[bytes], compression: str, task: 
             same = error is None and all(plain.read(len(frame)) == frame for frame in frames)
             if not same or plain.read(1):
                 raise EngineError(
-                    f"{printable(storage.join(task.output, task.file))} does not read back as it was "
+                    f"{storage.join(task.output, task.file)} does not read back as it was "
                     "written; check the disk, then run again."
                 )
 

@@ -21,7 +21,6 @@ from shardwright.core.lease import HeldLease, while_held
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import ShardResult, load_ledger
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ledger_file
 
 Line = Mapping[str, Any]
@@ -120,7 +119,7 @@ def _lines_of(directory: str, ledger: LedgerFile) -> list[dict[str, str]]:
             if len(lines) == ledger.quarantined:
                 return lines
     raise EngineError(
-        f"The ledger {printable(path)} changed while the command ran: find out which other program writes "
+        f"The ledger {path} changed while the command ran: find out which other program writes "
         "there, then run again (a conversion with --resume)."
     )
 

@@ -23,7 +23,7 @@ from shardwright.core import storage
 from shardwright.core.concurrency.thread_pool import each, ordered_map, reading_executor
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.schemas.errors import UsageError, words_of
-from shardwright.schemas.plain_text import UTF16, is_utf16, printable
+from shardwright.schemas.plain_text import UTF16, is_utf16
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
@@ -119,7 +119,7 @@ def read_list_file(path: str) -> bytes | None:
     try:
         return read_annotation_file(path)
     except AnnotationFault as fault:
-        raise UsageError(f"{printable(path)}: {fault}.") from None
+        raise UsageError(f"{path}: {fault}.") from None
 
 
 def side_by_side(function: Callable[[Value], Result], items: Iterable[Value], path: str) -> Iterator[Result]:

@@ -236,7 +236,7 @@ def _masks_of(document: Document, settings: ConvertSettings) -> str:
     folder = _mask_folder(document.file.path, settings)
     if required and not folder:
         raise UsageError(
-            f"--input {printable(document.file.path)}: the folder with its masks is not beside it; name the "
+            f"--input {document.file.path}: the folder with its masks is not beside it; name the "
             "folder with --mask_dir."
         )
     return folder
@@ -259,7 +259,7 @@ def _begin(
       UsageError: If the files have no annotations of the kind that the layout stores.
     """
     files: list[_Coco] = [document.entries for document in documents]
-    path, layout = printable(documents[0].file.path), settings.record_layout
+    path, layout = documents[0].file.path, settings.record_layout
     kinds = set().union(*(file.kinds for file in files))
     needs_segments = layout.needs is Needs.PANOPTIC
     if "segments_info" not in kinds if needs_segments else kinds == {"segments_info"}:
@@ -353,7 +353,7 @@ def _add_key_points(objects: dict[Any, ObjectAnnotation], document: Document, im
     file: _Coco = document.entries
     if not file.point_names or "person_keypoints" not in document.file.key:
         raise UsageError(
-            f"--input {printable(document.file.path)} and another JSON file both list the objects of the "
+            f"--input {document.file.path} and another JSON file both list the objects of the "
             "same images; name one of them as --input."
         )
     for value in file.annotations_of(image):

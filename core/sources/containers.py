@@ -10,7 +10,6 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.splits import in_split_order
 
 
@@ -58,7 +57,7 @@ def state_of(path: str) -> StoredObject:
     with storage.translated_errors("look for", path):
         state = storage.stat(path)
     if state is None:
-        raise UsageError(f"--input {printable(path)} does not exist any more; check the path.")
+        raise UsageError(f"--input {path} does not exist any more; check the path.")
     return state
 
 

@@ -21,7 +21,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.plain_text import printable
 
 _ROOT, _IMAGE, _TAG = "annotations", "image", "tag"
 _REFUSED = {"track": "it is an export of 'CVAT for video'; export the task as 'CVAT for images 1.1'"}
@@ -123,7 +122,7 @@ def _summarize(document: Document, images: Sequence[XmlElement], settings: Conve
     if images and not any(child.name == _TAG for image in images for child in image.children):
         raise UsageError(
             f"--layout {settings.record_layout.name}: the first images of "
-            f"{printable(document.file.path)} have no tags to use as classes; choose --layout detection."
+            f"{document.file.path} have no tags to use as classes; choose --layout detection."
         )
     return ", tags"
 

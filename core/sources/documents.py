@@ -294,7 +294,7 @@ class DocumentFormat:
         root = usual_root(path, settings, inner, [*map(file_name, paths)])
         if not root and paths:
             raise UsageError(
-                f"--input {printable(path)}: its images, such as {printable(paths[0])}, are neither beside "
+                f"--input {path}: its images, such as {paths[0]}, are neither beside "
                 "it nor in a usual folder; name the folder of its images with --image_root."
             )
         return root
@@ -386,7 +386,7 @@ def _scan(document: Document) -> Iterator[Any]:
         with storage.translated_errors("read", path):
             yield from document.entries.scan()
     except AnnotationFault as fault:
-        raise UsageError(f"--input {printable(path)}: {fault}.") from None
+        raise UsageError(f"--input {path}: {fault}.") from None
 
 
 def _inner_paths(path: str, root: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ from shardwright.core.sources.image_files import (
 )
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes
-from shardwright.schemas.plain_text import check_utf8, printable
+from shardwright.schemas.plain_text import printable
 
 #: Fewest objects that are listed before the listing is given up.
 MIN_LISTED = 10_000
@@ -327,11 +327,11 @@ def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
 def _read_list(path: str) -> list[str]:
     """Returns the lines of a list that are not blank."""
     data = storage.read_existing(path)
-    check_utf8(f"--input {printable(path)}", data)
+    storage.check_utf8(f"--input {path}", data)
     lines = [line.strip() for line in data.decode("utf-8-sig", "surrogateescape").splitlines()]
     for line_number, line in enumerate(lines, 1):
         if storage.is_remote(line):
-            storage.require_known(f"--input {printable(path)}: line {line_number}:", line)
+            storage.require_known(f"--input {path}: line {line_number}:", line)
     return [line for line in lines if line]
 
 

@@ -25,7 +25,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
-from shardwright.schemas.plain_text import UTF16, is_utf16, printable
+from shardwright.schemas.plain_text import UTF16, is_utf16
 
 #: Extensions of metadata files: a class, any fields, a caption.
 METADATA = ("cls", "json", "txt")
@@ -118,7 +118,7 @@ def check_columns(where: str, source: str, settings: ConvertSettings, unless: st
     needed = [item for item in settings.parsed_extra_columns if not (item.is_list or item.optional)]
     if needed and not settings.map:
         raise UsageError(
-            f"{settings.option_of(needed[0])}: {printable(where)} is read as {source}, which has no "
+            f"{settings.option_of(needed[0])}: {where} is read as {source}, which has no "
             f"columns{unless}; name a manifest with the images and their columns, or leave that column out."
         )
 

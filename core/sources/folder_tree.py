@@ -50,7 +50,7 @@ def split_folders(names: Iterable[str]) -> dict[str, str]:
 def beside_splits(where: str, splits: Iterable[str], name: str, title: str) -> UsageError:
     """Returns the error for a folder of a format beside folders of the same format that may be splits."""
     return UsageError(
-        f"{where}: {listed(map(printable, splits))} may be splits, but {printable(name)}, which is {title} "
+        f"{where}: {listed(splits)} may be splits, but {name}, which is {title} "
         "too, is not; move it out of the input, or rename the folders."
     )
 
@@ -155,7 +155,7 @@ def decide(
     folders, classless = settings.folders, settings.record_layout.needs is Needs.IMAGE
     by_class = FolderTree(names_classes=not classless, metadata=metadata, classless=classless)
     no_meaning = replace(by_class, names_classes=False)
-    where = f"--input {printable(where)}"
+    where = f"--input {where}"
     if folders == SPLITS:
         if not splits:
             raise UsageError(
@@ -170,7 +170,7 @@ def decide(
         called, like = ("are", "splits") if len(splits) > 1 else ("is", "a split")
         end = "ignore if the names of the folders have no meaning" if classless else _EACH_IS_A_CLASS
         raise UsageError(
-            f"{where}: {_listed(splits)} {called} named like {like}, and {printable(others[0])}, which holds "
+            f"{where}: {_listed(splits)} {called} named like {like}, and {others[0]}, which holds "
             f"images too, is not. Write --folders splits if {_listed(splits)} {called} {like}: the rest is "
             f"left out then. Write --folders {end}."
         )
@@ -187,7 +187,6 @@ def decide(
     if metadata:
         return no_meaning
     raise UsageError(
-        f"{where}: the folders are named like shards ({printable(others[0])}, ...). Write --folders "
-        "ignore --unlabelled keep if the names of the folders have no meaning. Write --folders "
-        f"{_EACH_IS_A_CLASS}."
+        f"{where}: the folders are named like shards ({others[0]}, ...). Write --folders ignore --unlabelled "
+        f"keep if the names of the folders have no meaning. Write --folders {_EACH_IS_A_CLASS}."
     )

@@ -250,7 +250,7 @@ def _identity(folder: bytes) -> tuple[int, int]:
 def _unlistable(folder: bytes, error: OSError) -> EngineError:
     if error.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENAMETOOLONG):
         return EngineError(
-            f"Cannot list {printable(os.fsdecode(folder))}: {(error.strerror or str(error)).lower()}; "
+            f"Cannot list {os.fsdecode(folder)}: {(error.strerror or str(error)).lower()}; "
             "make it readable or move it out of the input."
         )
     return storage.fault(error, "list", os.fsdecode(folder))

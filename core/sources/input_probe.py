@@ -15,7 +15,6 @@ from shardwright.core import storage
 from shardwright.core.images.signatures import extension_of, is_image_name
 from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.image_files import is_hidden
-from shardwright.schemas.plain_text import printable
 
 HEAD_BYTES = 1 << 16
 #: What glob(3) replaces: a bracket that is not closed is a character.
@@ -55,7 +54,7 @@ class InputProbe:
     @property
     def where(self) -> str:
         """The option that names the input, for messages."""
-        return f"--input {printable(self.path)}"
+        return f"--input {self.path}"
 
     @cached_property
     def head(self) -> bytes:

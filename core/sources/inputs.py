@@ -38,7 +38,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
-from shardwright.schemas.plain_text import check_utf8, printable
+from shardwright.schemas.plain_text import printable
 from shardwright.schemas.version import LATEST_JSON, split_version
 
 _IMAGE_FOLDERS = ("images", "image", "imgs", "img")
@@ -91,15 +91,14 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
             if output:
                 if as_prefix(output).startswith(as_prefix(item.path)):
                     raise UsageError(
-                        f"--output {printable(output)} lies inside --input {printable(item.path)}; choose a "
-                        "place outside of it."
+                        f"--output {output} lies inside --input {item.path}; choose a place outside of it."
                     )
                 _check_outside("--input", item.path, output)
             inputs.append(recognize(item, probe, settings))
     for option, value in (("folders", settings.folders), ("label_depth", settings.label_depth)):
         if value not in (AUTO, "1") and not any(source_by_name(item.source).uses(option) for item in inputs):
             raise UsageError(
-                f"--{option} {value}: {printable(inputs[0].path)} is read as {inputs[0].source}, where "
+                f"--{option} {value}: {inputs[0].path} is read as {inputs[0].source}, where "
                 f"folders do not name the classes; leave --{option} out, or choose --source class_folders "
                 "(archives) if they do."
             )
@@ -114,7 +113,7 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
         the source uses does not exist.
     """
     if probe.is_file and is_text_name(probe.name):
-        check_utf8(probe.where, probe.head)
+        storage.check_utf8(probe.where, probe.head)
     source = _source_of(probe, settings)
     _check_layout(source, probe, settings)
     if not source.uses("extra_columns"):
@@ -123,7 +122,7 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
         if path and name in source.settings:
             storage.require_known(f"--{name}", path)
             if not is_folder(path):
-                raise UsageError(f"--{name} {printable(path)} is not a folder, or is empty; check the path.")
+                raise UsageError(f"--{name} {path} is not a folder, or is empty; check the path.")
     detected_as = source.describe(probe, settings)
     return item._replace(source=source.name, detected_as=detected_as, is_file=probe.is_file)
 
@@ -173,7 +172,7 @@ def _check_layout(source: Source, probe: InputProbe, settings: ConvertSettings) 
     provides = layout.needs in source.provides
     lacks = "key points" if provides else f"what the layout needs ({layout.needs.value})"
     raise UsageError(
-        f"--layout {layout.name}: {printable(probe.path)} is read as {source.name}, which does not provide "
+        f"--layout {layout.name}: {probe.path} is read as {source.name}, which does not provide "
         f"{lacks}; choose --layout {', '.join(each.name for each in fitting)}, or {other}."
     )
 
@@ -185,7 +184,6 @@ def _fits(source: Source, layout: Layout) -> bool:
 
 
 def _look_at_local(path: str) -> InputProbe:
-    path_text = printable(path)
     if is_pattern(path):
         return InputProbe(path, is_file=False)
     if not path:
@@ -193,27 +191,25 @@ def _look_at_local(path: str) -> InputProbe:
     try:
         os.lstat(path)
     except PermissionError:  # of a folder above it
-        raise UsageError(f"--input {path_text} cannot be read: permission denied.") from None
+        raise UsageError(f"--input {path} cannot be read: permission denied.") from None
     except (OSError, ValueError):
         name, is_named, rest = path.partition("=")
         if is_named and not rest:
-            message = f"--input {path_text} has no path after the =; write {printable(name)}=PATH."
+            message = f"--input {path} has no path after the =; write {name}=PATH."
         else:
-            message = f"--input {path_text} does not exist; check the path."
+            message = f"--input {path} does not exist; check the path."
         raise UsageError(message) from None
     if not os.path.isdir(path) and not os.path.isfile(path):
-        raise UsageError(f"--input {path_text} is neither a folder nor a file; check the path.")
+        raise UsageError(f"--input {path} is neither a folder nor a file; check the path.")
     if not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
-        raise UsageError(f"--input {path_text} cannot be read: permission denied.")
+        raise UsageError(f"--input {path} cannot be read: permission denied.")
     return InputProbe(path, os.path.isfile(path))
 
 
 def _check_outside(option: str, path: str, output: str) -> None:
     """Checks that --overwrite would not replace files that are read."""
     if as_prefix(path).startswith(as_prefix(output)):
-        raise UsageError(
-            f"{option} {printable(path)} lies inside --output {printable(output)}; choose another --output."
-        )
+        raise UsageError(f"{option} {path} lies inside --output {output}; choose another --output.")
 
 
 def _look_at_remote(path: str) -> InputProbe:
@@ -225,7 +221,7 @@ def _look_at_remote(path: str) -> InputProbe:
         return InputProbe(path.rstrip("/"), is_file=True)
     if is_pattern(path):
         return InputProbe(path, is_file=False)
-    raise UsageError(f"--input {printable(path)} does not exist: there is no such object; check the path.")
+    raise UsageError(f"--input {path} does not exist: there is no such object; check the path.")
 
 
 def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
@@ -242,7 +238,7 @@ def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
         for names in (_IMAGE_FOLDERS, _MASK_FOLDERS)
     )
     if images and masks and needs in (Needs.LABEL, Needs.SEMANTIC):
-        places = [printable(storage.join(probe.path, name)) for name in (images, masks)]
+        places = [storage.join(probe.path, name) for name in (images, masks)]
         end = f", {_CLASSES}" if needs is Needs.LABEL else ""
         raise UsageError(
             f"{probe.where} has images and masks; write --layout segmentation --input {places[0]} --mask_dir "
@@ -255,10 +251,10 @@ def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
         )
     labels = _label_file(probe, beside=needs is Needs.OBJECTS)
     if labels:
-        names = printable(storage.join(probe.path, "classes.txt"))
+        names = storage.join(probe.path, "classes.txt")
         layout, end = (" and --layout detection", f", {_CLASSES}") if needs is Needs.LABEL else ("", "")
         raise UsageError(
-            f"{probe.where}: {printable(labels)} looks like labels of YOLO, but no file names the classes; "
+            f"{probe.where}: {labels} looks like labels of YOLO, but no file names the classes; "
             f"add {names} with a class on each line and write --source yolo{layout}{end}."
         )
     if needs is Needs.OBJECTS and any(DESCRIPTIONS in name for name in probe.files):
@@ -293,7 +289,7 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
         for folder in (probe, *_first_folders(probe)):
             for name in islice(filter(is_text_name, folder.files), _TABLES):
                 path = storage.join(folder.path, name)
-                check_utf8(f"{probe.where}: {printable(path)}", storage.read_head(path, 2))
+                storage.check_utf8(f"{probe.where}: {path}", storage.read_head(path, 2))
     tables = dict(_tables(probe, settings)) if wants_classes else {}
     if tables:
         does, them = ("names", "it is") if len(tables) == 1 else ("each name", "they are")

@@ -23,7 +23,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.plain_text import printable
 
 _ANNOTATIONS = ("annotations", "completions")
 #: Fields of JSON-MIN that are about the task, not its data or results.
@@ -244,9 +243,8 @@ def _summarize(document: Document, entries: Sequence[Any], settings: ConvertSett
         lacks = "choices" if has_classes else "rectangles, polygons or ellipses"
         fitting = "detection" if has_classes else "classification for choices, or export other shapes as COCO"
         raise UsageError(
-            f"--layout {settings.record_layout.name}: the first tasks of "
-            f"{printable(document.file.path)} have {' and '.join(sorted(kinds))}, but no "
-            f"{lacks}; choose --layout {fitting}."
+            f"--layout {settings.record_layout.name}: the first tasks of {document.file.path} have "
+            f"{' and '.join(sorted(kinds))}, but no {lacks}; choose --layout {fitting}."
         )
     return f"; left out: {', '.join(sorted(left_out))}" if left_out else ""
 

@@ -187,7 +187,7 @@ def _check_one_metadata(path: str) -> None:
     beside = [storage.join(image_files.folder_of(path), name) for name in _METADATA]
     others = [other for other in beside if path in beside and other != path and storage.exists(other)]
     if others:
-        paths = [printable(name) for name in (path, *others)]
+        paths = [path, *others]
         raise UsageError(
             f"{' and '.join(paths)} may both name the images; write --input {' or --input '.join(paths)}."
         )

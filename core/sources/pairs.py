@@ -228,7 +228,7 @@ class PairFormat:
         for folders in folder_pairs:
             if folders.has_masks and folders.annotations and not is_folder(folders.annotations):
                 raise UsageError(
-                    f"--layout {settings.record_layout.name}: {printable(folders.annotations)} is not a "
+                    f"--layout {settings.record_layout.name}: {folders.annotations} is not a "
                     "folder; name the folder of the masks with --mask_dir."
                 )
         places = "; ".join(folders.describe() for folders in folder_pairs)

@@ -78,7 +78,7 @@ def _table(path: str, settings: ConvertSettings) -> Table:
         return table
     named = f"column {printable(settings.image_column)!r}" if settings.image_column else "column"
     raise UsageError(
-        f"--input {printable(path)} has no {named} of images (bytes, or a struct of bytes and path); name "
+        f"--input {path} has no {named} of images (bytes, or a struct of bytes and path); name "
         "the column with --image_column, or choose --source manifest if its rows have paths."
     )
 
@@ -162,14 +162,13 @@ def split_of_file(relative: str) -> str:
 def _files_of_state(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]]:
     """Yields (relative path, split) of the files that a `state.json` names."""
     path = storage.join(folder, storage.join(inner, _STATE))
-    path_text = printable(path)
     state = json_object(storage.read_existing(path))
     files = state.get("_data_files")
     if not isinstance(files, list):
         return  # some other state.json
     if state.get("_indices_data_files") or state.get("_indices_files"):
         raise UsageError(
-            f"{path_text}: its rows are chosen by a separate file of indices; call flatten_indices() and "
+            f"{path}: its rows are chosen by a separate file of indices; call flatten_indices() and "
             "save the dataset again."
         )
     above, _, name = inner.rpartition("/")
@@ -177,14 +176,12 @@ def _files_of_state(folder: str, inner: str, names: set[str]) -> Iterator[tuple[
     try:
         split = split_name(split)
     except ValueError as error:
-        raise UsageError(f"{path_text}: {error}; rename the split.") from None
+        raise UsageError(f"{path}: {error}; rename the split.") from None
     for item in files:
         file = str(item.get("filename") if isinstance(item, Mapping) else None)
         relative = storage.join(inner, file)
         if relative not in names:
-            raise UsageError(
-                f"{path_text} names the file {printable(file)!r}, which is missing; copy it too."
-            )
+            raise UsageError(f"{path} names the file {printable(file)!r}, which is missing; copy it too.")
         yield relative, split
 
 
@@ -196,7 +193,7 @@ def table_in(file: StoredObject, settings: ConvertSettings) -> Table | None:
     """
     with storage.translated_errors("read", file.path):
         if not file.size:
-            raise UsageError(f"--input {printable(file.path)} is empty; write it again or remove it.")
+            raise UsageError(f"--input {file.path} is empty; write it again or remove it.")
         head = storage.read_range(file.path, 0, parquet.HEAD_BYTES, file.size, file.version)
         kind = parquet.kind_of_file(file.path.rpartition("/")[2], head) or parquet.PARQUET
         table: Table | None = parquet.read_apart(kind, file, _table_in, kind, file, settings)
@@ -208,10 +205,10 @@ def table_in(file: StoredObject, settings: ConvertSettings) -> Table | None:
 def _table_in(
     opened: parquet.Opened, kind: str, file: StoredObject, settings: ConvertSettings
 ) -> Table | None:
-    table_name, header = printable(file.path), opened.schema.names
-    columns.check_unique(table_name, header)
+    header = opened.schema.names
+    columns.check_unique(file.path, header)
     features = parquet.described_columns(opened.schema)
-    image = _image_column(table_name, opened, features, settings.image_column)
+    image = _image_column(file.path, opened, features, settings.image_column)
     if not image:
         return None
     label = settings.label_column
@@ -219,7 +216,7 @@ def _table_in(
         numbered = [name for name in header if parquet.class_names(features.get(name))]
         label = numbered[0] if len(numbered) == 1 else ""
     named = replace(settings, image_column=image, label_column=label)
-    names = columns.choose_columns(table_name, header, named, {})
+    names = columns.choose_columns(file.path, header, named, {})
     classes = {
         Needs.LABEL: parquet.class_names(features.get(names[1])),
         Needs.OBJECTS: parquet.object_classes(features.get(OBJECTS)),

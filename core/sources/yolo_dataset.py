@@ -18,7 +18,6 @@ from shardwright.core.sources.folder_tree import split_folders
 from shardwright.core.sources.image_files import folder_of, is_file, is_folder, join, parent_of, split_token
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.plain_text import check_utf8, printable
 from shardwright.schemas.plain_yaml import NotPlain, load_plain_yaml
 
 _YAML, _DATA, _LISTS = (".yaml", ".yml"), (".data",), (".txt", ".list")
@@ -80,7 +79,7 @@ def _find_description(probe: InputProbe) -> str:
 
 def _is_description(probe: InputProbe) -> bool:
     if probe.name.lower().endswith(_DATA):
-        check_utf8(probe.where, probe.head)
+        storage.check_utf8(probe.where, probe.head)
     try:
         options = _options(probe.path, probe.head)
     except NotPlain:  # the message about a data.yaml of this kind helps more than another source
@@ -112,7 +111,7 @@ def _read_description(path: str) -> Dataset:
       UsageError: If a folder or list of images is missing, except for the split `test`, or if there are
         none.
     """
-    option, here = f"--input {printable(path)}", folder_of(path)
+    option, here = f"--input {path}", folder_of(path)
     try:
         values = _options(path, read_list_file(path) or b"")
     except NotPlain as error:
@@ -168,7 +167,7 @@ def _class_names(values: Mapping[str, Any], folders: Sequence[str], option: str)
         if not path:
             raise UsageError(
                 f"{option} names no classes; give it names, a list in the order of their ids, or add the "
-                f"file {printable(names or _NAME_FILES[0])}."
+                f"file {names or _NAME_FILES[0]}."
             )
         names = _lines(path)
     by_id = dict(enumerate(names)) if isinstance(names, list) else names
@@ -215,7 +214,7 @@ def _split_lists(probe: InputProbe) -> dict[str, str]:
             continue
         path = storage.join(probe.path, name)
         head = storage.read_head(path, 1 << 12)
-        check_utf8(f"--input {printable(path)}", head)
+        storage.check_utf8(f"--input {path}", head)
         if claims_to_be_image(head.decode("utf-8-sig", "replace").strip().partition("\n")[0].strip()):
             places[path] = stem
     return places if len(places) > 1 else {}
@@ -234,10 +233,10 @@ def _image_folders(probe: InputProbe) -> dict[str, str]:
     others = [name for name in where.files if is_image_name(name)]
     others += [folder.name for folder in folders if folder.has_images]
     if splits and others:
-        places = printable(", ".join(f"{split}: {inner}{name}" for name, split in splits.items()))
+        places = ", ".join(f"{split}: {inner}{name}" for name, split in splits.items())
         raise UsageError(
-            f"{probe.where}: {printable(', '.join(splits))} may be splits, but "
-            f"{printable(inner + others[0])} is not in them; write a data.yaml with names: [CLASS, ...] and "
+            f"{probe.where}: {', '.join(splits)} may be splits, but "
+            f"{inner + others[0]} is not in them; write a data.yaml with names: [CLASS, ...] and "
             f"{places}, or with train: {inner.rstrip('/') or '.'} if the folders are no splits."
         )
     return {join(where.path, name): split for name, split in splits.items()} or {where.path: ""}

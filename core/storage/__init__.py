@@ -38,7 +38,7 @@ from shardwright.core.storage.store import ObjectTooLarge as ObjectTooLarge
 from shardwright.core.storage.store import StoredObject as StoredObject
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.missing_packages import needed_by
-from shardwright.schemas.plain_text import check_utf8, printable
+from shardwright.schemas.plain_text import UTF16, is_utf16
 
 Item = TypeVar("Item")
 
@@ -105,11 +105,27 @@ def require_known(option: str, path: str) -> None:
     scheme = _scheme(path)
     if scheme not in _STORES and not _store_for(scheme).can_open(path):
         raise UsageError(
-            f"{option} {printable(path)}: there is no storage for {scheme}://; write a path or gs://BUCKET/..."
+            f"{option} {path}: there is no storage for {scheme}://; write a path or gs://BUCKET/..."
         )
     if scheme in _STORES and scheme and not path.split("/")[2]:
         kind = "container" if scheme == "az" else "bucket"
-        raise UsageError(f"{option} {printable(path)} names no {kind}; write {scheme}://{kind.upper()}/...")
+        raise UsageError(f"{option} {path} names no {kind}; write {scheme}://{kind.upper()}/...")
+
+
+def check_utf8(option_and_file: str, data: bytes) -> None:
+    """Checks that a text file is not in UTF-16.
+
+    Files are read in parts that begin at any byte, which UTF-16 does not allow, so no reader supports it.
+
+    Args:
+      option_and_file: Option and name of the file, for the message.
+      data: First bytes of the file.
+
+    Raises:
+      UsageError: If it is.
+    """
+    if is_utf16(data):
+        raise UsageError(f"{option_and_file} is {UTF16}.")
 
 
 def read_text(option: str, path: str, content: str = "") -> str:
@@ -124,7 +140,7 @@ def read_text(option: str, path: str, content: str = "") -> str:
       UsageError: If it cannot be read or is not UTF-8.
     """
     require_known(option, path)
-    where = f"{option} {printable(path)}"
+    where = f"{option} {path}"
     try:
         # A shell's `<(...)` is a pipe.
         data = read_bytes(path) if is_remote(path) else Path(path).read_bytes()
@@ -295,7 +311,7 @@ def knows_conditions(path: str) -> bool:
 def _require_conditions(path: str) -> None:
     if not knows_conditions(path):
         raise UsageError(
-            f"{printable(path)}: versions need a local disk, gs://, s3:// or az://, which can switch from "
+            f"{path}: versions need a local disk, gs://, s3:// or az://, which can switch from "
             "one version to the next in one step; choose an output there."
         )
 

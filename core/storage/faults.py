@@ -25,7 +25,6 @@ from typing import TypeVar
 
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.plain_text import printable
 
 Result = TypeVar("Result")
 
@@ -189,20 +188,20 @@ def damaged(doing: str, path: str) -> Fault:
 
 
 def _failed(doing: str, path: str, text: str, retries: float = 0) -> Fault:
-    return Fault(EngineError(f"Cannot {doing} {printable(path)}: {text}."), retries)
+    return Fault(EngineError(f"Cannot {doing} {path}: {text}."), retries)
 
 
 def fault(error: OSError, doing: str, path: str) -> EngineError:
     """Returns the error that ends the command when the storage fails, in one sentence."""
     code = error.errno or 0
     reason = _ADVICE.get(code) or error.strerror or str(error)
-    return EngineError(f"Cannot {doing} {printable(path)}: {reason}.")
+    return EngineError(f"Cannot {doing} {path}: {reason}.")
 
 
 def changed(path: str) -> EngineError:
     """Returns the error that stops a job when its input changes."""
     return EngineError(
-        f"{printable(path)} changed while the job was reading its input; "
+        f"{path} changed while the job was reading its input; "
         "run again with --resume when nothing writes there."
     )
 

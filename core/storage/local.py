@@ -18,7 +18,6 @@ from typing import IO
 from shardwright.core.storage.faults import changed
 from shardwright.core.storage.store import ListedPage, ObjectTooLarge, Store, StoredObject
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.plain_text import printable
 
 #: Errors if a file cannot get a second name: another disk or owner, too many names, no links on the disk.
 _NO_LINKS = frozenset(
@@ -210,9 +209,8 @@ def alone_in(directory: str) -> Iterator[None]:
                     raise
                 elif time.monotonic() > deadline:
                     raise EngineError(
-                        f"Cannot lock {printable(directory)}: another process has held its lock for "
-                        f"{LOCK_SECONDS:.0f} seconds; end that process (`fuser {printable(directory)}`), "
-                        "then run again."
+                        f"Cannot lock {directory}: another process has held its lock for {LOCK_SECONDS:.0f} "
+                        f"seconds; end that process (`fuser {directory}`), then run again."
                     ) from None
                 else:
                     time.sleep(_LOCK_PAUSE)

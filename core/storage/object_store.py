@@ -39,7 +39,6 @@ from shardwright.core.storage.store import (
     content_type,
 )
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.plain_text import printable
 
 #: Timeouts of a request in seconds; an attempt gets the longest one that fits into its deadline.
 _TIMEOUTS = (170.0, 55.0, 18.0, 4.5, 0.9)
@@ -118,7 +117,7 @@ def read_certificates(path: str, named_by: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise EngineError(f"{named_by} names {printable(path)} ({reason}); correct it.") from error
+        raise EngineError(f"{named_by} names {path} ({reason}); correct it.") from error
 
 
 class Buckets:
@@ -288,14 +287,14 @@ class ObjectStore(RemoteStore):
             return self.service.no_credentials(doing, path)  # it asked the machine, as it found no others
         if "invalid path" in text or "Encountered illegal character" in text:
             name = re.search(r'"(.*?)"', text)
-            listed = f"it holds {printable(name[1])}, and names" if name else "it holds a name, and names"
-            return Fault(UsageError(f"Cannot {doing} {printable(path)}: {listed} {self._rule()}"))
+            listed = f"it holds {name[1]}, and names" if name else "it holds a name, and names"
+            return Fault(UsageError(f"Cannot {doing} {path}: {listed} {self._rule()}"))
         if _is_about_certificates(error):
             return self.service.bad_certificate(doing, path)
         if "redirect" in text or answer.code == "AuthorizationHeaderMalformed":
             return Fault(
                 EngineError(
-                    f"Cannot {doing} {printable(path)}: {self.service.name} sends the request elsewhere; "
+                    f"Cannot {doing} {path}: {self.service.name} sends the request elsewhere; "
                     f"name the region of the {self.service.kind} with --s3_region_name."
                 )
             )
@@ -314,7 +313,7 @@ class ObjectStore(RemoteStore):
         """
         if was_forked():
             raise EngineError(
-                f"Cannot use {printable(path)}: {self.paths} does not work in a process that was forked "
+                f"Cannot use {path}: {self.paths} does not work in a process that was forked "
                 "from one that used it; start processes with the method `forkserver`, in a DataLoader with "
                 'multiprocessing_context="forkserver".'
             )
@@ -329,7 +328,7 @@ class ObjectStore(RemoteStore):
         """
         name = self.split_path(path)[1]
         if not keeps_name(name) or self.other_names.search(name):
-            raise UsageError(f"Cannot use {printable(path)}: names {self._rule()}")
+            raise UsageError(f"Cannot use {path}: names {self._rule()}")
         return self._open(path, attempts)
 
     def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
@@ -376,7 +375,7 @@ class ObjectStore(RemoteStore):
             answer = answer_of(error)
             if answer.status == _NOT_IMPLEMENTED:
                 raise NoConditions(
-                    f"Cannot write {printable(path)}: this storage does not support conditional requests, "
+                    f"Cannot write {path}: this storage does not support conditional requests, "
                     "which keep two writers apart; use one that does, such as Amazon S3 or MinIO."
                 ) from error
             is_conflict = answer.status == _PRECONDITION_FAILED and not answer.is_transient
@@ -425,7 +424,7 @@ class ObjectStore(RemoteStore):
         bucket, prefix = self.split_folder(directory)
         stripped = prefix.rstrip("/")
         if stripped and not keeps_name(stripped):
-            raise UsageError(f"Cannot list {printable(directory)}: names {self._rule()}")
+            raise UsageError(f"Cannot list {directory}: names {self._rule()}")
         store, _ = self._open(directory)
         is_empty = not token
         for items in obstore.list(store, stripped or None, offset=token or None, chunk_size=PAGE):

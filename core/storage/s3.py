@@ -23,7 +23,6 @@ from shardwright.core.storage.object_store import (
     variable,
 )
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.plain_text import printable
 
 #: Setting of obstore -> its name in the files of Amazon's tools.
 _OF_PROFILE = {
@@ -111,7 +110,7 @@ def _credentials(profile: Mapping[str, str]) -> dict[str, Any]:
         return {"credential_provider": _PrintedCredentials([*export, "--profile", profile["name"]])}
     if not profile and (name := variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE")):
         raise EngineError(
-            f"There is no profile {printable(name)} for s3:// in ~/.aws/credentials or ~/.aws/config; "
+            f"There is no profile {name} for s3:// in ~/.aws/credentials or ~/.aws/config; "
             "correct AWS_PROFILE."
         )
     return {}

@@ -19,7 +19,6 @@ from typing import IO, Any, ClassVar, NamedTuple
 from shardwright.core.concurrency.resources import job_options, values_of
 from shardwright.core.storage.faults import Contact, Fault, Result, retried
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.plain_text import printable
 
 #: Size of the parts in bytes in which large objects are read and sent. One request carries one part.
 PART_BYTES = 16 << 20
@@ -263,7 +262,7 @@ class RemoteStore(Store):
                 return
             if token in tokens or empty >= MAX_EMPTY_PAGES:
                 raise EngineError(
-                    f"Cannot list {printable(directory)}: the storage sends the same page again and again; "
+                    f"Cannot list {directory}: the storage sends the same page again and again; "
                     "check what stands between this machine and the storage (a proxy, an emulator), then run "
                     "again with --resume."
                 )

@@ -47,7 +47,6 @@ from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, UsageError, words_of
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import format_size
 
 ZIP, TAR = "zip", "tar"
@@ -227,7 +226,7 @@ def checked_kind(probe: InputProbe) -> str:
     kind = kind_of_archive(open_ranges(probe.path), probe.name) if probe.is_file else ""
     if not kind and not first_archive(probe):
         raise UsageError(
-            f"--input {printable(probe.path)} is neither an archive nor a folder of archives (zip, tar, "
+            f"--input {probe.path} is neither an archive nor a folder of archives (zip, tar, "
             "tar.gz, tar.bz2, tar.xz, tar.zst); check the path."
         )
     return kind

@@ -37,7 +37,6 @@ from shardwright.schemas.errors import EngineError, ImageFault, UsageError, near
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 IMAGES, LABELS = "images", "labels"
@@ -158,7 +157,7 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> tuple[list[Foun
         if auto and not hidden and any(map(claims_to_be_image, names)):
             return [], []  # this is a folder of image files
         if len(names) >= _MAX_FILES and any(map(_kind_of, names)):
-            place = printable(storage.join(probe.path, folder))
+            place = storage.join(probe.path, folder)
             raise UsageError(
                 f"--input {place} holds {_MAX_FILES} files or more; put the arrays into a separate folder."
             )
@@ -176,9 +175,8 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> tuple[list[Foun
     if len(datasets) > 1 and auto:
         first = (next(array.images.file for array in arrays if array.dataset == name) for name in datasets)
         raise UsageError(
-            f"--input {printable(probe.path)} seems to hold several datasets, such as "
-            f"{next(first)} and {next(first)}: name one of them as --input, or take all as one with --source "
-            "arrays."
+            f"--input {probe.path} seems to hold several datasets, such as {next(first)} and {next(first)}: "
+            "name one of them as --input, or take all as one with --source arrays."
         )
     return arrays, others
 
@@ -271,7 +269,7 @@ def _pair(candidates: Iterable[_Candidate], settings: ConvertSettings) -> Iterat
     for group, (images, *rest) in groups[IMAGES].items():
         for other in rest:
             if other.file not in (images.file, f"{images.file}.gz"):
-                both = f"{printable(images.file)} and {printable(other.file)}"
+                both = f"{images.file} and {other.file}"
                 raise UsageError(f"{both} both seem to hold the same images; name one of them as --input.")
         fitting = labels.get(group, [])
         if not fitting:  # the names differ, but there is no other array of labels
@@ -296,7 +294,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     arrays, _ = find_arrays(probe, settings)
     if not arrays:
         raise UsageError(
-            f"--input {printable(probe.path)} holds no array with a name of an image array, such as "
+            f"--input {probe.path} holds no array with a name of an image array, such as "
             "train-images-idx3-ubyte.gz, data_batch_1, or x_train or images in a .npz file; name the array "
             "in a .npz file with --image_column."
         )

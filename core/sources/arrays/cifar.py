@@ -119,7 +119,7 @@ def _members_of(part: InputPart, context: Context) -> tuple[dict[str, FileSlice]
     fault = opened.damage.message if opened.damage else ""
     if fault or not batches_among(files):
         message = fault or "it holds no batches of images; download it again"
-        raise UsageError(f"--input {printable(part.path)}: {message}.")
+        raise UsageError(f"--input {part.path}: {message}.")
     return files, keys
 
 
@@ -132,7 +132,7 @@ def _read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> 
       context: Context of the listing.
     """
     file_slice, hundred = files[name], _is_hundred(files)
-    where = f"--input {printable(file_slice.uri)}: {name}"
+    where = f"--input {file_slice.uri}: {name}"
     by_coarse = context.settings.label_column in (COARSE, f"{COARSE}s")
     if by_coarse and not hundred:
         raise UsageError(f"{where} has no {COARSE}; leave --label_column out.")
@@ -233,7 +233,7 @@ def _class_names(files: Mapping[str, FileSlice], by_coarse: bool) -> Sequence[st
             raise PickleError("its class names are not strings")
     except PickleError as error:
         raise UsageError(
-            f"--input {printable(files[meta].uri)}: {meta}, which names the classes, cannot be read: "
+            f"--input {files[meta].uri}: {meta}, which names the classes, cannot be read: "
             f"{error}; download the file again, or remove it to use numbers as names."
         ) from None
     return [_text(name) for name in names]

@@ -119,7 +119,7 @@ def check_named(table_name: str, header: Sequence[str], named: Mapping[str, str]
     """
     for option, name in named.items():
         if name not in header:
-            option_text = f"{option} {printable(name)}" if option.endswith("_column") else option
+            option_text = f"{option} {name}" if option.endswith("_column") else option
             raise UsageError(
                 f"{option_text}: {table_name} has no such column, it has {names_shown(header)}"
                 f"{nearest(name, header) or '.'}"

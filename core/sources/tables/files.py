@@ -117,7 +117,7 @@ class Table(NamedTuple):
         Raises:
           UsageError: If something is missing.
         """
-        layout, table_name = settings.record_layout, printable(self.file.path)
+        layout, table_name = settings.record_layout, self.file.path
         names = columns.names_shown(self.header or _UNNAMED)
         if layout.needs is Needs.OBJECTS and not self.has_objects:
             raise UsageError(
@@ -157,7 +157,7 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
         return table
     base64_images = base64_column(first, settings.image_column) if table.kind == texts.JSONL else ""
     named = replace(settings, image_column=base64_images or settings.image_column)
-    names = columns.choose_columns(printable(file.path), table.header, named, first)
+    names = columns.choose_columns(file.path, table.header, named, first)
     return table._replace(names=names, is_base64=bool(base64_images))
 
 
@@ -169,17 +169,17 @@ def open_table(file: StoredObject, settings: ConvertSettings) -> _Opened:
     Raises:
       UsageError: If the file has no rows that can be read.
     """
-    table_name, name = printable(file.path), file.path.rpartition("/")[2]
+    name = file.path.rpartition("/")[2]
     if not file.size:
-        raise UsageError(f"--input {table_name} is empty; add a row for each image.")
+        raise UsageError(f"--input {file.path} is empty; add a row for each image.")
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
     kind = texts.kind_of_table(name, head)
     if kind == parquet.PARQUET:
         return parquet.read_apart(parquet.PARQUET, file, _parquet_table, file, settings), {}
-    texts.check_text(table_name, head)
+    texts.check_text(file.path, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == texts.LIST:
-        columns.check_named(table_name, _UNNAMED, columns.named_columns(settings))
+        columns.check_named(file.path, _UNNAMED, columns.named_columns(settings))
         return Table(file, texts.LIST, _BARE_NAMES, begin=begin), {}
     lines = texts.Lines(texts.read_steps(file, begin, file.size, HEAD_BYTES), begin)
     if kind == texts.JSONL or (not kind and head[begin:].lstrip().startswith(b"{")):
@@ -188,13 +188,13 @@ def open_table(file: StoredObject, settings: ConvertSettings) -> _Opened:
 
 
 def _parquet_table(opened: parquet.RowGroups, file: StoredObject, settings: ConvertSettings) -> Table:
-    table_name, header = printable(file.path), tuple(opened.schema.names)
-    names = columns.choose_columns(table_name, header, settings, {})
+    header = tuple(opened.schema.names)
+    names = columns.choose_columns(file.path, header, settings, {})
     type_ = opened.schema.field(names[0]).type
     has_images = parquet.is_bytes(type_) and parquet.holds_images(opened, names[0])
     if has_images or not (parquet.is_text(type_) or parquet.is_bytes(type_)):
         raise UsageError(
-            f"--input {table_name}: its column {printable(names[0])!r} holds no paths but "
+            f"--input {file.path}: its column {printable(names[0])!r} holds no paths but "
             f"{'images' if has_images else str(type_)[:60]}; name the column of paths with "
             "--image_column, or choose --source parquet if the images are inside."
         )
@@ -209,9 +209,7 @@ def _csv_table(file: StoredObject, head: bytes, lines: texts.Lines, settings: Co
     rows = texts.csv_cells(lines, 1, delimiter, skip_spaces)
     _, first = next(rows, (0, "it holds no rows"))
     if isinstance(first, str):
-        raise UsageError(
-            f"--input {printable(file.path)}: {first}; name a manifest with a row for each image."
-        )
+        raise UsageError(f"--input {file.path}: {first}; name a manifest with a row for each image.")
     if texts.is_bare(first) and not columns.named_columns(settings):
         return table, {}
     table = table._replace(begin=lines.position, number=1 + lines.count)
@@ -233,7 +231,7 @@ def _jsonl_table(file: StoredObject, lines: texts.Lines) -> _Opened:
             break
     if not values:
         what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
-        raise UsageError(f"--input {printable(file.path)}: {what}; JSON Lines has one object on each line.")
+        raise UsageError(f"--input {file.path}: {what}; JSON Lines has one object on each line.")
     # Objects may be lists, or have fields.
     tops = {name.partition(".")[0] for name in values} & {OBJECTS}
     header = tuple(dict.fromkeys((*values, *tops)))

@@ -50,7 +50,7 @@ class TableHead(NamedTuple):
     @property
     def where(self) -> str:
         """Option and name of the file, for messages."""
-        return f"--input {printable(self.path)}"
+        return f"--input {self.path}"
 
     @property
     def header(self) -> list[str]:
@@ -178,14 +178,14 @@ def table_format(
     def open_table(file: IO[bytes], path: str, checked: ConvertSettings) -> ImageTable:
         data = file.read(HEAD_BYTES)
         file.seek(0)
-        texts.check_text(printable(path), data)
+        texts.check_text(path, data)
         head = parse_head(data, path)._replace(file=file)
-        check_named(printable(path), head.header, named_columns(checked, settings))
+        check_named(path, head.header, named_columns(checked, settings))
         table = table_in(head, checked)
         if table is None:
-            raise UsageError(f"--input {printable(path)} is not a {noun}; {rule}")
+            raise UsageError(f"--input {path} is not a {noun}; {rule}")
         if table.has_header:
-            check_unique(printable(path), head.header)
+            check_unique(path, head.header)
         return table
 
     return DocumentFormat(

@@ -27,7 +27,6 @@ from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError, words_of
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted, format_size
 
 #: Kinds of files, which have groups of rows.
@@ -235,7 +234,7 @@ def read_apart(kind: str, file: StoredObject, function: Callable[..., Any], *arg
 
     def crashed(how: str) -> Any:
         raise UsageError(
-            f"--input {printable(file.path)} cannot be read as {kind} (the library that reads it crashed: "
+            f"--input {file.path} cannot be read as {kind} (the library that reads it crashed: "
             f"{how}); write it again or leave it out."
         )
 
@@ -252,7 +251,7 @@ def _read(kind: str, file: StoredObject, function: Callable[..., Any], *args: An
             raise
         detail = words_of(error).rstrip(".")
         raise UsageError(
-            f"--input {printable(file.path)} cannot be read as {kind} ({detail}); write it again."
+            f"--input {file.path} cannot be read as {kind} ({detail}); write it again."
         ) from None
 
 

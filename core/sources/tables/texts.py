@@ -21,7 +21,6 @@ from shardwright.core.sources.tables.parquet import PARQUET, kind_of_file
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.columns import finite_or_text
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.plain_text import check_utf8
 
 #: Number of bytes to read at once.
 STEP = 4 << 20
@@ -235,7 +234,7 @@ def check_text(file_name: str, head: bytes) -> None:
     """
     if head.startswith(b"\x1f\x8b"):
         raise UsageError(f"--input {file_name} is compressed; unpack it first.")
-    check_utf8(f"--input {file_name}", head)
+    storage.check_utf8(f"--input {file_name}", head)
     if len(head) > 3 and head[:200].count(0) >= len(head[:200]) // 3:
         raise UsageError(f"--input {file_name} is not UTF-8 text; save it as UTF-8.")
 

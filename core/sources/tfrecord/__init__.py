@@ -48,7 +48,6 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, key_from_bytes, number_text
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
-from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted
 
 #: Largest number of missing records in a file that are reported one by one.
@@ -62,7 +61,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     paths = [join(folder, file.relative) for file in read]
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
-            raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
+            raise UsageError(f"--input {path} is a link to nowhere; fix or remove it.")
     known_records = files.known_records(read[0], settings)
     names = files.check_sample(probe.path, paths, settings, known_records)
     if not (names or read[0].own) and probe.head and not files.holds_records(probe.name, probe.head):

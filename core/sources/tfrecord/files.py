@@ -35,7 +35,6 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import CLASS_ROLES, FLAGS, PIXEL_MASKS
 from shardwright.schemas.labels import MAX_OWN_ID
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
-from shardwright.schemas.plain_text import check_utf8, printable
 
 #: Name of TFDS's description of a dataset.
 _DATASET_INFO = "dataset_info.json"
@@ -152,7 +151,7 @@ def files_of(
         beside = {item.path.removeprefix(prefix) for item in storage.list_objects(folder, deep=not some)}
         if not some and any(name.startswith((f"{SHARDS_DIR}/", f"{WORK_DIR}/")) for name in beside):
             raise UsageError(
-                f"--input {printable(path)} has no dataset.json: the run that wrote it did not finish; "
+                f"--input {path} has no dataset.json: the run that wrote it did not finish; "
                 "finish it with convert --resume, or name its complete files one by one."
             )
     files, others = [], dict[str, str]()
@@ -229,7 +228,7 @@ def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -
             continue
         if not storage.exists(join(folder, shard.file)):
             raise UsageError(
-                f"--input {printable(folder)} lacks {shard.file}, which its dataset.json names; "
+                f"--input {folder} lacks {shard.file}, which its dataset.json names; "
                 "restore it, or name the other files one by one."
             )
         files.append(RecordFile(shard.file, place.split if keep_splits else "", document))
@@ -252,7 +251,7 @@ def known_records(file: RecordFile, settings: ConvertSettings, path: str = "") -
     data = storage.read_existing(file.classes)
     if file.own:
         return own_records(Dataset.from_bytes(data, file.classes), settings.record_layout, path)
-    check_utf8(printable(file.classes), data)
+    storage.check_utf8(file.classes, data)
     return KnownRecords(names=class_names_of(file.classes, data.decode("utf-8-sig", "replace")))
 
 
@@ -333,7 +332,6 @@ def check_sample(
     Raises:
       UsageError: If no record has an image and the annotations that the layout needs.
     """
-    input_name = printable(path)
     records: list[SourceRecord] = []
     image_faults: list[ValueError] = []
     fault: ValueError | None = None
@@ -349,13 +347,13 @@ def check_sample(
             image_faults.append(error)
     if isinstance(fault, NotAnExample) or (fault and not records):
         raise UsageError(
-            f"--input {input_name}: its records are not tf.train.Example ({fault}); convert reads no others."
+            f"--input {path}: its records are not tf.train.Example ({fault}); convert reads no others."
         )
     if records and len(image_faults) == len(records):
-        raise UsageError(f"--input {input_name}: the first record: {image_faults[0]}.")
+        raise UsageError(f"--input {path}: the first record: {image_faults[0]}.")
     features = sorted({name for record in records for name in record.features})
-    _check_needs(input_name, features, [record.names for record in records], settings)
-    _check_columns(input_name, features, known_records.columns, settings)
+    _check_needs(path, features, [record.names for record in records], settings)
+    _check_columns(path, features, known_records.columns, settings)
     return features
 
 
