@@ -269,7 +269,7 @@ def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionJob) -> 
 def box_warnings(total: ShardTotals) -> Iterator[str]:
     """Yields a warning for each kind of annotation that could not be used."""
     if count := total.boxes["dropped"]:
-        examples = "; ".join(map(printable, total.bad_boxes[:_SHOWN]))
+        examples = "; ".join(map(printable, total.bad_boxes))
         yield f"{counted(count, 'bad annotation')} {is_or_are(count)} left out, such as {examples}."
     if count := total.boxes["unlisted"]:
         segments = counted(count, "segment")

@@ -312,7 +312,7 @@ def _with_options(gates: GateFile, **options: str | Sequence[str]) -> GateFile:
     try:
         given = gates_from(options)
     except WrongValue as error:
-        raise UsageError(as_sentence(f"--{error}")) from None
+        raise UsageError(as_sentence(f"--{error}".replace(" warn_on", " --warn_on"))) from None
     chosen = (*given.fail_on, *given.warn_on)
     fail_on = (*given.fail_on, *(code for code in gates.fail_on if code not in chosen))
     warn_on = (*given.warn_on, *(code for code in gates.warn_on if code not in chosen))

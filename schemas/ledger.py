@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import Outcome, Stage
@@ -233,6 +233,12 @@ class ShardTotals(Sums):
         self.animated += bool(entry.animated)
         self.damaged += bool(entry.damaged)
         self.warned += bool(entry.decoder_warning) and not entry.damaged
+
+    def merge(self, other: Self) -> Self:
+        """Adds the sums over other entries; of the texts, only a few are kept."""
+        super().merge(other)
+        self.bad_boxes = self.bad_boxes[:_SHOWN]
+        return self
 
     def sizes_of_sources(self) -> dict[str, Any]:
         """Returns the entry for `run.json`: the number of sources, and the moments of each measure."""

@@ -44,7 +44,7 @@ from shardwright.core.dedupe import (
     mark_copies,
     mark_similar,
 )
-from shardwright.core.plan.assign import Lowest, Order, add_orders, filter_beyond, limit_order
+from shardwright.core.plan.assign import Lowest, Order, add_orders, filter_beyond_limit, limit_order
 from shardwright.core.validation.duplicates import bucketed_hashes, pictures_by_place
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -155,12 +155,12 @@ def LimitPerClass(
             if ref.is_candidate:
                 yield from ((name, order(ref)) for name in ref.labels)
 
-    def filter_full(batch: EncodedRefs, highest: Mapping[str, bytes]) -> EncodedRefs:
+    def filter_beyond(batch: EncodedRefs, highest: Mapping[str, bytes]) -> EncodedRefs:
         def filtered(ref: ImageRef) -> ImageRef:
             limits = [highest[name] for name in ref.labels if name in highest] if ref.is_candidate else []
             if not limits or order(ref) <= min(limits):
                 return ref
-            return ref.filtered(FilterReason.MAX_PER_CLASS)._replace(message="")
+            return ref.filtered(FilterReason.MAX_PER_CLASS)
 
         return encode_refs(map(filtered, decode_refs(batch)))
 
@@ -171,7 +171,7 @@ def LimitPerClass(
         | "FullClasses" >> beam.Filter(lambda lowest: len(lowest[1]) == limit)  # (class, [hash])
         | "HighestHash" >> beam.MapTuple(lambda name, hashes: (name, max(hashes)))  # (class, hash)
     )
-    return batches | "FilterBeyond" >> beam.Map(filter_full, beam.pvalue.AsDict(highest)).with_output_types(
+    return batches | "FilterBeyond" >> beam.Map(filter_beyond, beam.pvalue.AsDict(highest)).with_output_types(
         EncodedRefs
     )  # EncodedRefs
 
@@ -198,5 +198,5 @@ def LimitImages(
     lowest = batches | "LowestOrders" >> beam.ParDo(add, seed).with_output_types(Lowest)  # Lowest of a bundle
     cut = batches.pipeline | "ChooseCut" >> CallOnce(cut_of, beam.pvalue.AsIter(lowest))  # Order or None
     return batches | "FilterBeyond" >> beam.Map(
-        filter_beyond, beam.pvalue.AsSingleton(cut), seed
+        filter_beyond_limit, beam.pvalue.AsSingleton(cut), seed
     ).with_output_types(EncodedRefs)  # EncodedRefs

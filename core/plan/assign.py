@@ -44,6 +44,8 @@ Order = tuple[int, str]
 NEVER_EMPTY = 64
 #: Number of items, beyond twice those that are kept, that are collected before the others are dropped.
 _MORE = 1000
+#: Why `--limit` and `--max_per_class` leave images out.
+_LIMITS = (FilterReason.LIMIT, FilterReason.MAX_PER_CLASS)
 
 
 def hash64(seed: int, purpose: str, text: str) -> int:
@@ -133,7 +135,7 @@ def add_orders(lowest: Lowest[None], batch: EncodedRefs, seed: int) -> None:
             lowest.add(limit_order(seed, ref.key), None)
 
 
-def filter_beyond(batch: EncodedRefs, cut: Order | None, seed: int) -> EncodedRefs:
+def filter_beyond_limit(batch: EncodedRefs, cut: Order | None, seed: int) -> EncodedRefs:
     """Filters the images of a batch, good or bad, that `--limit` leaves out.
 
     Args:
@@ -144,9 +146,7 @@ def filter_beyond(batch: EncodedRefs, cut: Order | None, seed: int) -> EncodedRe
     if cut is None:
         return batch
     return encode_refs(
-        ref.filtered(FilterReason.LIMIT)._replace(message="")
-        if is_image(ref) and limit_order(seed, ref.key) > cut
-        else ref
+        ref.filtered(FilterReason.LIMIT) if is_image(ref) and limit_order(seed, ref.key) > cut else ref
         for ref in decode_refs(batch)
     )
 
@@ -305,7 +305,9 @@ def refs_by_shard(
     placement = Placement(settings, plan.split_bounds, plan.fold_bounds)
     for ref in refs:
         split, (value, _) = placement.split(ref), shard_order(settings.seed, ref.key)
-        ref = ref._replace(split=split)
+        # The message about an image beyond a limit is its place in a list, for the check of keys, or a fault.
+        message = "" if ref.reason in _LIMITS else ref.message
+        ref = ref._replace(split=split, message=message)
         if settings.folds and ref.is_candidate:
             ref = ref._replace(fold=placement.fold(ref, split))
         # Files without their own key are recorded under one number.

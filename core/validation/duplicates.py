@@ -190,8 +190,9 @@ class EqualPictures:
         A record without classes has none of the latter.
         """
         found: dict[FindingCode, ComparedRecord] = {}
-        for other in sorted((*self._splits.values(), *self._classes.values()), key=_PLACE):
-            for code in conflicts(row, other) if other.place < row.place else ():
+        firsts = (*self._splits.values(), *self._classes.values())
+        for other in sorted((first for first in firsts if first.place < row.place), key=_PLACE):
+            for code in conflicts(row, other):
                 found.setdefault(code, other)
         return found
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from shardwright.core.concurrency.thread_pool import reserve_working_bytes
+from shardwright.core.images.convert import BYTES_PER_PIXEL
 from shardwright.core.images.decode import load_checked, open_image
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.record_schema import Problem, RecordSchema
@@ -267,17 +269,17 @@ def _mask_problems(
                 f"it has {width} x {height} pixels but the record says {size[0]} x {size[1]}",
             )
             return
-        image = load_checked(opened, MAX_PIXELS).image
+        with reserve_working_bytes(max(width * height * BYTES_PER_PIXEL, opened.decoder_bytes())):
+            image = load_checked(opened, MAX_PIXELS).image
+            message = _value_problem(image, role, schema) if schema.own else ""
     except NotACandidate:
         yield FindingCode.UNDECODABLE, NOT_AN_IMAGE
         return
     except ImageFault as fault:
         yield FindingCode.UNDECODABLE, fault.message
         return
-    if schema.own:
-        message = _value_problem(image, role, schema)
-        if message:
-            yield FindingCode.MASK_MISMATCH, message
+    if message:
+        yield FindingCode.MASK_MISMATCH, message
 
 
 def _value_problem(image: Image.Image, role: FeatureRole, schema: RecordSchema) -> str:

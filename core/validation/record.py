@@ -166,7 +166,10 @@ class RecordChecker:
         problems: list[Problem],
         stored: Mapping[str, Feature] | None,
     ) -> CheckedRecord:
-        """Checks the image, and combines the results for the record."""
+        """Checks the image, and combines the results for the record.
+
+        The order of the problems is that of the checks: features, image, masks.
+        """
         schema = self._plain
         key, basename, sha256 = (
             only_text(values, role)

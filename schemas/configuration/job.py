@@ -162,8 +162,10 @@ def expanded(value: Any, variables: Variables, *path: str, numbers: bool = False
     if not isinstance(value, str):
         if numbers:
             return value
-        wrong = "has no value" if value is None else "is not text"
-        raise WrongValue(f"{': '.join(path)} {wrong}; write one, in quotes if needed", *path)
+        wrong = "has no value; write one or take it out"
+        if value is not None:
+            wrong = "is not text; write one, in quotes if needed"
+        raise WrongValue(f"{': '.join(path)} {wrong}", *path)
     try:
         result = variables.expand(value)
     except ValueError as error:

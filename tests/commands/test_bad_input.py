@@ -158,7 +158,7 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
             "validate out --fail_on XYZ",
             "--fail_on: there is no finding 'XYZ'; see shardwright validate --help",
         ),
-        ("validate out --fail_on ' dark,light ' --warn_on LIGHT", "--fail_on: LIGHT is also in warn_on"),
+        ("validate out --fail_on ' dark,light ' --warn_on LIGHT", "--fail_on: LIGHT is also in --warn_on"),
         (
             "validate out --fast --fail_on DARK",
             "--fail_on DARK needs decoded images, and --fast decodes none",

@@ -171,6 +171,29 @@ def test_at_most_n_images_of_each_class_are_taken_and_stay(tmp_path: Path) -> No
     assert forecast.candidates == {"train": 6, "test": 3}  # only images within the limit are divided
 
 
+@pytest.mark.parametrize("limit", ["limit", "max_per_class"])
+def test_an_image_that_is_listed_twice_is_reported_even_beyond_a_limit(tmp_path: Path, limit: str) -> None:
+    make_tree(tmp_path / "in", 24, ("ant", "bee"))
+    paths = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "in").rglob("*.*"))
+    for path in paths[:5]:
+        rows = [
+            f"{name},{name.split('/')[1]},{'ab'[number % 2]}" for number, name in enumerate([*paths, path])
+        ]
+        (tmp_path / "list.csv").write_text("\n".join(("path,label,split", *rows)))
+        with pytest.raises(UsageError, match=rf"\(list.csv, line {len(paths) + 2}\)"):
+            plan(input=str(tmp_path / "list.csv"), **{limit: 2})
+
+
+def test_images_with_a_split_count_towards_a_limit_and_are_not_divided(tmp_path: Path) -> None:
+    make_tree(tmp_path / "in", 24, ("ant", "bee"))
+    paths = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "in").rglob("*.*"))
+    rows = [f"{name},ant,{'' if number % 2 else 'own'}" for number, name in enumerate(paths)]
+    (tmp_path / "list.csv").write_text("\n".join(("path,label,split", *rows)))
+    settings = {"limit": 16, "splits": "a=0.5,b=0.5", "split_mode": "exact"}
+    found = plan(input=str(tmp_path / "list.csv"), **settings).candidates
+    assert sum(found.values()) == 16 and found["own"] and abs(found["a"] - found["b"]) <= 1
+
+
 def test_classes_to_keep_that_no_image_has_are_named(tmp_path: Path) -> None:
     """All listed images count, also those that the limit leaves out."""
     make_tree(tmp_path / "in", 8, ("ant", "100%", "cat"))

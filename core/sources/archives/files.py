@@ -384,14 +384,14 @@ class OpenArchive:
             raise AnnotationFault(f"its .{name}: {fault.message}") from None
 
     def entries(self) -> Iterator[tuple[str, ImageRef]]:
-        """Yields the path in the archive and the reference of each member, in order; call it once.
+        """Yields the path in the archive and the reference of each member, in order.
 
         References have no class yet. A member that is unsafe, damaged or a duplicate is quarantined. Damage
         of the archive itself gives a quarantined reference without a path.
         """
         which = "a later member replaces it" if self.last_counts else "the first one is used"
         archive_key = self.part.item.prefix + self.archive.key
-        owners = ChainMap(self._sound, self._faulty)
+        owners = ChainMap[int, int]({}, self._sound, self._faulty)
         suffixes: Counter[str] = Counter()  # path -> last number that was appended to it
         for index, ref in enumerate(self.members()):
             path = key = ref.key

@@ -143,6 +143,8 @@ _ENCRYPTED, _UTF8 = 1 << 0, 1 << 11
 #: Largest ratio of unpacked to packed bytes: the bound of deflate, and the bound of `read_part`.
 _MAX_DEFLATE, _MAX_OTHERS = 1032, 1_000_000
 _FAT_HOSTS = (0, 10, 11, 14)
+#: Size of the record at the end without its comment (4.3.16).
+_END_BYTES = 22
 #: What `zipfile` raises for a damaged directory.
 _ZIP_FAULTS = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error)
 
@@ -191,7 +193,10 @@ def _directory(reader: RangeReader) -> list[zipfile.ZipInfo]:
 
     try:
         with zipfile.ZipFile(HeaderFile(read_at, reader.size, _MAX_DIRECTORY_BYTES)) as archive:
-            return archive.infolist()
+            infos = archive.infolist()
+            if not infos and reader.size > _END_BYTES + len(archive.comment):
+                raise zipfile.BadZipFile("it names no member, but the archive is not empty")
+            return infos
     except _ZIP_FAULTS as error:
         raise unread(
             QuarantineReason.CORRUPT,

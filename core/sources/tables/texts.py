@@ -222,7 +222,10 @@ def kind_of_table(name: str, head: bytes) -> str:
     if kind_of_file("", head) == PARQUET:
         return PARQUET
     if not kind_of(name) and ("." not in name or name.lower().endswith(LIST_SUFFIXES)):
-        return CSV if is_listing(head) else LIST if is_path_list(head) else ""
+        if is_listing(head):
+            return CSV
+        if is_path_list(head):
+            return LIST
     return kind_of(name)
 
 

@@ -45,7 +45,9 @@ def _reason(data: bytes, name: str = "a.jpg", **values: Any) -> str:
 
 @pytest.mark.parametrize("stored", ["keep", "jpeg"])
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
-@pytest.mark.parametrize("format", ["JPEG", "PROGRESSIVE", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"])
+@pytest.mark.parametrize(
+    "format", ["JPEG", "PROGRESSIVE", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF"]
+)
 def test_a_shortened_file_is_truncated(format: str, share: float, stored: str) -> None:
     options = {"progressive": True} if format == "PROGRESSIVE" else {}
     data = pictures.file_of(RGB, "JPEG" if options else format, **options)

@@ -84,7 +84,9 @@ def test_a_limit_takes_the_lowest_hashes_and_leaves_out_bad_rows_beyond_them(lim
         of_batch = assign.Lowest[None](limit)
         assign.add_orders(of_batch, batch, 0)
         lowest.merge(of_batch)
-    found = [ref for batch in batches for ref in decode_refs(assign.filter_beyond(batch, lowest.cut, 0))]
+    found = [
+        ref for batch in batches for ref in decode_refs(assign.filter_beyond_limit(batch, lowest.cut, 0))
+    ]
     last = limit_order(0, taken[-1].key) if len(taken) == limit else (HASH_RANGE, "")
     assert {ref for ref in found if ref.is_candidate} == set(taken)
     assert found == [

@@ -517,7 +517,7 @@ def test_a_truncated_zip_is_quarantined(tmp_path: Path) -> None:
     assert ref.message.endswith("as when a download was cut off; copy or download it again")
 
 
-@pytest.mark.parametrize("what", ["signature", "name", "size", "volumes"])
+@pytest.mark.parametrize("what", ["signature", "name", "size", "volumes", "end"])
 def test_a_zip_with_a_damaged_directory_is_quarantined(tmp_path: Path, what: str) -> None:
     data = bytearray(zip_of(PICTURES))
     second = data.index(b"PK\1\2", data.index(b"PK\1\2") + 1)
@@ -527,6 +527,8 @@ def test_a_zip_with_a_damaged_directory_is_quarantined(tmp_path: Path, what: str
     elif what == "name":  # the flag says UTF-8
         data[second + 8 : second + 10] = struct.pack("<H", 0x800)
         data[second + 46] = 0xFF
+    elif what == "end":
+        data[end + 4 :] = bytes(18)
     elif what == "size":
         struct.pack_into("<L", data, end + 12, 0xFFFFFF00)
     else:
