@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from helpers.hostile import flip, shard_hashes, without_times
+from helpers.hostile import document, flip, shard_hashes, without_times
 from helpers.repository import EXAMPLES, PHOTOS, ROOT, SETTINGS
 from helpers.servers import children, flink_job_server, worker_pool
 from helpers.trees import put_files
@@ -105,13 +105,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return command
 
 
-def fingerprint(dataset: Path) -> str:
-    return json.loads((dataset / "dataset.json").read_text())["fingerprint"]
-
-
 def assert_same(dataset: Path, other: Path) -> None:
     assert shard_hashes(dataset) == shard_hashes(other)
-    assert fingerprint(dataset) == fingerprint(other)
+    assert document(dataset)["fingerprint"] == document(other)["fingerprint"]
 
 
 def test_the_bytes_equal_those_of_the_in_process_runner(
@@ -229,7 +225,7 @@ def test_rebuilds_equal_those_of_the_in_process_runner(
             latest = json.loads((output / "latest.json").read_text())
             message = re.sub(r"\d{8}T\d{6}Z", "V", complaint).replace(str(output), "OUT")
             made.append((code, message, latest["fingerprint"]))
-            assert latest["fingerprint"] == fingerprint(output / "versions" / latest["version"])
+            assert latest["fingerprint"] == document(output / "versions" / latest["version"])["fingerprint"]
             assert not (output / "lease.json").exists()
         return made
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import fcntl
 import functools
-import importlib.util
 import json
+import runpy
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from PIL import Image
@@ -62,12 +63,8 @@ def read(directory: Path) -> Dataset:
 
 
 def parse_module(directory: Path) -> Any:
-    """Returns the `parse.py` of a dataset as a module."""
-    place = importlib.util.spec_from_file_location("parse_dataset", directory / "parse.py")
-    assert place is not None and place.loader is not None
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
-    return module
+    """Returns the `parse.py` of a dataset, with its functions as attributes."""
+    return SimpleNamespace(**runpy.run_path(str(directory / "parse.py")))
 
 
 def of_layout(layout: str, **settings: str) -> Dataset:

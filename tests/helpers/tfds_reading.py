@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
 
 from helpers.described import read as read_dataset
 from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import read_records
+from helpers.tfrecords import features_of
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import Feature, encode_example
@@ -24,7 +27,7 @@ from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
 tf = late("tensorflow")
 tfds = late("tensorflow_datasets")
 
-SETTINGS = {"resize": "", "fit": "stretch", "color": "rgb", "image_format": "keep"}
+SETTINGS = {"resize": "", "fit": "stretch", "color": "rgb", "image_format": "keep", "compression": "none"}
 
 
 def load(directory: Path) -> Any:
@@ -44,18 +47,20 @@ def examples_of(directory: Path, dataset: Dataset, split: str) -> list[Any]:
     return [tf.train.Example.FromString(data) for data in read_records(files)]
 
 
-def values_of(example: Any, name: str) -> list[Any]:
-    """Returns the values of a feature; empty if the record lacks it."""
-    if name not in example.features.feature:
-        return []
-    feature = example.features.feature[name]
-    kind = feature.WhichOneof("kind")
-    return list(getattr(feature, kind).value) if kind else []
+def records_of(directory: Path, dataset: Dataset, split: str) -> list[dict[str, list[Any]]]:
+    """Returns the values of the features of each record, in order, as TensorFlow parses them."""
+    files = [directory / shard.file for shard in dataset.splits[split]]
+    return [features_of(data) for data in read_records(files, dataset.plan.settings["compression"])]
 
 
-def expected(example: Any, name: str, feature: Any) -> Any:
+def schema_of(directory: Path) -> dict[str, schema_pb2.Feature]:
+    """Returns the features in the `schema.pbtxt` of a dataset."""
+    text = (directory / "schema.pbtxt").read_text(encoding="ascii")
+    return {feature.name: feature for feature in text_format.Parse(text, schema_pb2.Schema()).feature}
+
+
+def expected(values: list[Any], feature: Any) -> Any:
     """Returns the content of a feature as TensorFlow decodes it."""
-    values = values_of(example, name)
     if isinstance(feature, tfds.features.Image):
         return tf.io.decode_image(values[0], channels=feature.shape[-1] or 0).numpy()
     if getattr(feature, "_encoding", None) is tfds.features.Encoding.BYTES:
@@ -77,12 +82,12 @@ def check_all(directory: Path, dataset: Dataset) -> Any:
         assert info.num_examples == count
         assert info.shard_lengths == [shard.records for shard in shards]
         assert [path.name for path in info.filepaths] == [shard.file for shard in shards]
-        read, raw = in_order(builder, split), examples_of(directory, dataset, split)
+        read, raw = in_order(builder, split), records_of(directory, dataset, split)
         assert len(read) == len(raw) == count
-        for got, example in zip(read, raw, strict=True):
-            assert set(got) >= set(example.features.feature)
+        for got, stored in zip(read, raw, strict=True):
+            assert set(got) >= set(stored)
             for name, feature in features.items():
-                want = expected(example, name, feature)
+                want = expected(stored.get(name, []), feature)
                 if isinstance(want, np.ndarray):
                     np.testing.assert_array_equal(got[name], want)
                 else:

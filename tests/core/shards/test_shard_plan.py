@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from helpers.hostile import flip
 from helpers.ledgers import dump_ledger
 from helpers.memory import traced_memory
 from hypothesis import example, given
@@ -167,9 +168,7 @@ def test_shards_that_differ_are_not_reused(copied: Path, tmp_path: Path, damage:
     if damage == "digest":
         digest = "0" * 64
     elif damage == "shard":
-        data = bytearray(shard.read_bytes())
-        data[len(data) // 2] ^= 1
-        shard.write_bytes(data)
+        flip(shard)
     elif damage == "size":
         shard.write_bytes(shard.read_bytes()[:-1])
     elif damage == "ledger":
@@ -232,10 +231,8 @@ def test_nothing_is_copied_from_a_changed_shard(copied: Path) -> None:
     refs, recipe = list(refs_of(copied)), ledger(copied)[0].recipe
     with PreviousRecords(build, plan_of(recipe=recipe), trust_mtime=True) as records:
         assert records.find(refs).keys() == {ref.key for ref, _ in refs}
-    data = bytearray((copied / SHARD).read_bytes())
     assert last.offset is not None
-    data[last.offset + 20] ^= 1  # a byte of one record; the CRCs of all others are still right
-    (copied / SHARD).write_bytes(data)
+    flip(copied / SHARD, last.offset + 20)  # a byte of one record; the CRCs of all others are still right
     verdicts: dict[str, bool] = {}
     for _ in range(2):
         with PreviousRecords(build, plan_of(recipe=recipe), True, verdicts=verdicts) as records:

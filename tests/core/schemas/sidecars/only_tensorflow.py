@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import importlib.abc
-import importlib.util
 import pickle
+import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 #: TensorFlow needs the last two only to convert and store its models; they take long to import.
@@ -29,10 +30,7 @@ def read(directory: Path, tried: set[str]) -> dict[str, Any]:
       directory: The dataset.
       tried: What `loads` returned for those of which all splits were read, shuffled and loaded twice.
     """
-    spec = importlib.util.spec_from_file_location(f"parse_{directory.name}", directory / "parse.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = SimpleNamespace(**runpy.run_path(str(directory / "parse.py")))
     found: dict[str, Any] = {"labels": module.labels, "splits": {}, "lengths": {}, "shapes": {}}
     first, *others = module._dataset_json(str(directory))["splits"]
     is_new = loads(directory) not in tried

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from helpers.described import HOSTILE_NAMES, KINDS, STATED, described, of_layout, read
 from helpers.fewer_imports import late
+from helpers.hostile import flip
 from helpers.listing import listed
 from helpers.repository import PHOTOS
 from hypothesis import given
@@ -459,10 +460,7 @@ def test_a_dataset_without_records_has_no_samples(colors: Path) -> None:
 def test_a_salvaged_dataset_has_samples_of_what_is_left(colors: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged"
     shutil.copytree(colors, damaged)
-    shard = next(damaged.glob("test-*.tfrecord"))
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 1
-    shard.write_bytes(data)
+    flip(next(damaged.glob("test-*.tfrecord")))
     saved = tmp_path / "saved"
     salvage(str(damaged), output=str(saved))
     assert read(saved).all_records == 32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import functools
 import io
 import itertools
 import json
@@ -20,19 +19,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf import text_format
 from helpers.deep_datasets import KINDS, deep_dataset, widened
 from helpers.described import described, of_layout, parse_module, read
 from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
-from helpers.tfds_reading import check_all, converted, examples_of, in_order, load, read_dataset, values_of
+from helpers.tfds_reading import check_all, converted, in_order, load, read_dataset, records_of, schema_of
 from PIL import Image, ImageOps
-from tensorflow_metadata.proto.v0 import schema_pb2
 
-from shardwright.core.records.compression import read_lazily
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset, sample_types, stored_format, stored_formats
-from shardwright.schemas.example import parse_example
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole
 from shardwright.schemas.sidecars import SIDECARS
 from shardwright.schemas.sidecars.parse_module import parse_py
@@ -122,15 +117,6 @@ def found(places: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     result = tmp_path_factory.mktemp("found") / "found.pickle"
     subprocess.run([sys.executable, "-I", READER, result, *places.values()], check=True, timeout=300)
     return dict(zip(places, pickle.loads(result.read_bytes()), strict=True))
-
-
-def records_of(directory: Path, dataset: Dataset, split: str) -> list[dict[str, Any]]:
-    """The stored records, in order."""
-    return [
-        {name: list(feature.values) for name, feature in parse_example(item.data).items()}
-        for shard in dataset.splits[split]
-        for item in read_lazily(str(directory / shard.file))
-    ]
 
 
 def pixels_of(stored: bytes) -> np.ndarray:
@@ -397,8 +383,7 @@ def test_every_file_states_types_and_channels(name: str) -> None:
         assert dtype in rows["image/encoded"]
         assert f"{counts[dtype]} image{'s' if counts[dtype] > 1 else ''} of {dtype}" in card
     assert ("4 with alpha" not in card) == (kind.channels not in (1, 3))
-    schema = text_format.Parse((directory / "schema.pbtxt").read_text(), schema_pb2.Schema())
-    features = {feature.name: feature for feature in schema.feature}
+    features = schema_of(directory)
     assert tuple(features["image/dtype"].string_domain.value) == kind.types
     assert features["image/channels"].int_domain.max == kind.channels
     fraction = features["image/encoded"].image_domain.minimum_supported_image_fraction
@@ -419,37 +404,32 @@ FORMATS = {
     "webp too": ("jpg", "png", "jpg", "webp"),
 }
 STORED = {"jpeg": ("jpeg",), "webp too": ("jpeg", "png", "webp")}
+#: One of these kinds, its directory and its dataset.
+Kept = tuple[str, Path, Dataset]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Returns a function that returns the directory and the dataset of a kind, and converts each once."""
-
-    @functools.cache
-    def of_kind(kind: str) -> tuple[Path, Dataset]:
-        root = tmp_path_factory.mktemp("kept")
-        folder = root / "in" / "birds"
-        folder.mkdir(parents=True)
-        for bird, ending in zip(BIRDS, FORMATS[kind], strict=True):
-            with Image.open(bird) as picture:
-                picture.resize((40, 30)).save(folder / f"{bird.stem}.{ending}")
-        return converted(root / "out", input=str(root / "in"), image_format="keep", splits="a=0.5,b=0.5")
-
-    return of_kind
+@pytest.fixture(scope="module", params=FORMATS)
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """A dataset of each kind, with four pictures in two splits."""
+    root = tmp_path_factory.mktemp("kept")
+    folder = root / "in" / "birds"
+    folder.mkdir(parents=True)
+    for bird, ending in zip(BIRDS, FORMATS[request.param], strict=True):
+        with Image.open(bird) as picture:
+            picture.resize((40, 30)).save(folder / f"{bird.stem}.{ending}")
+    made = converted(root / "out", input=str(root / "in"), image_format="keep", splits="a=0.5,b=0.5")
+    return request.param, *made
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_formats_are_counted_and_stated(made: Any, kind: str) -> None:
-    directory, dataset = made(kind)
+def test_formats_are_counted_and_stated(kept: Kept) -> None:
+    kind, directory, dataset = kept
     for split in dataset.splits:
-        records = examples_of(directory, dataset, split)
-        found = Counter(values_of(record, "image/format")[0].decode() for record in records)
-        assert dataset.formats[split] == found
+        records = records_of(directory, dataset, split)
+        assert dataset.formats[split] == Counter(record["image/format"][0].decode() for record in records)
     assert sum(map(Counter, dataset.formats.values()), Counter()) == Counter(FORMATS[kind])
     assert stored_formats(dataset) == STORED[kind]
     assert stored_format(dataset) == ("jpeg" if kind == "jpeg" else "")
-    schema = text_format.Parse((directory / "schema.pbtxt").read_text(), schema_pb2.Schema())
-    features = {feature.name: feature for feature in schema.feature}
+    features = schema_of(directory)
     assert set(features["image/format"].string_domain.value) == set(FORMATS[kind])
     decodable = features["image/encoded"].image_domain.minimum_supported_image_fraction
     assert decodable == (kind != "webp too")
@@ -460,18 +440,16 @@ def test_formats_are_counted_and_stated(made: Any, kind: str) -> None:
         assert in_order(load(directory), "a")[0]["image/encoded"].shape == (30, 40, 3)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_parse_py_decodes_every_format(made: Any, kind: str) -> None:
-    directory, dataset = made(kind)
+def test_parse_py_decodes_every_format(kept: Kept) -> None:
+    kind, directory, dataset = kept
     module = parse_module(directory)
     assert ("decode_jpeg" in (directory / "parse.py").read_text()) == (kind == "jpeg")
     for split in dataset.splits:
-        records = {values_of(record, "image/filename")[0]: record
-                   for record in examples_of(directory, dataset, split)}  # fmt: skip
+        records = {record["image/filename"][0]: record for record in records_of(directory, dataset, split)}
         found = list(module.load(split).as_numpy_iterator())
         assert len(found) == len(records) > 0
         for example in found:
-            stored = values_of(records[example["image/filename"]], "image/encoded")[0]
+            (stored,) = records[example["image/filename"]]["image/encoded"]
             if kind == "jpeg":
                 with Image.open(io.BytesIO(stored)) as picture:
                     decoded = np.asarray(picture)
@@ -480,8 +458,8 @@ def test_parse_py_decodes_every_format(made: Any, kind: str) -> None:
             np.testing.assert_array_equal(example["image/encoded"], decoded)
 
 
-def test_unknown_formats_mean_any_format(made: Any) -> None:
-    directory, dataset = made("jpeg")
+def test_unknown_formats_mean_any_format(kept: Kept) -> None:
+    _, directory, dataset = kept
     document = json.loads((directory / "dataset.json").read_text())
     del document["formats"]
     older = Dataset.from_bytes(json.dumps(document).encode(), "dataset.json")

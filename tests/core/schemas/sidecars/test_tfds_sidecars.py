@@ -16,6 +16,7 @@ from helpers.described import STATED, described, of_layout
 from helpers.fewer_imports import late
 from helpers.pictures import file_of
 from helpers.tfds_reading import check_all, converted, in_order, load, made, read_dataset
+from helpers.tfrecords import png_of
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -263,7 +264,7 @@ def test_webp_stays_bytes(tmp_path: Path) -> None:
     image, _ = in_order(check_all(directory, read_dataset(directory)), "train", as_supervised=True)[0]
     assert max(Image.open(io.BytesIO(image)).size) == 24
     webp = file_of(Image.new("RGB", (9, 7), (1, 2, 3)), "WEBP")
-    records = [{"image": [webp]}, {"image": [_png(np.zeros((7, 9, 3), np.uint8))]}]
+    records = [{"image": [webp]}, {"image": [png_of(np.zeros((7, 9, 3), np.uint8))]}]
     directory, _ = made(tmp_path / "d", (FeatureSpec("image", BYTES, (), FeatureRole.ENCODED),), records)
     found = in_order(load(directory), "train", decoders={"image": tfds.decode.SkipDecoding()})
     assert [example["image"] for example in found] == [record["image"][0] for record in records]
@@ -278,10 +279,6 @@ def test_records_may_have_several_classes_or_none(tmp_path: Path) -> None:
     assert builder.info.features["label"].names == []
 
 
-def _png(values: np.ndarray) -> bytes:
-    return file_of(Image.fromarray(values), "PNG")
-
-
 def test_masks_are_read(tmp_path: Path) -> None:
     features = (
         FeatureSpec("semantic", BYTES, (), FeatureRole.SEMANTIC_MASK),
@@ -289,8 +286,8 @@ def test_masks_are_read(tmp_path: Path) -> None:
         FeatureSpec("instance", BYTES, (), FeatureRole.PANOPTIC_INSTANCE),
         FeatureSpec("objects", BYTES, (None,), FeatureRole.OBJECT_MASK, optional=True),
     )
-    small = _png(np.arange(6, dtype=np.uint8).reshape(2, 3))
-    large = _png(np.full((2, 3), 300, np.uint16))
+    small = png_of(np.arange(6, dtype=np.uint8).reshape(2, 3))
+    large = png_of(np.full((2, 3), 300, np.uint16))
     record = {"semantic": [small], "category": [small], "instance": [large], "objects": [small, large]}
     bare = {name: values for name, values in record.items() if name != "objects"}
     builder = check_all(*made(tmp_path / "d", features, [record, bare], first_label=1))

@@ -13,6 +13,7 @@ from google.protobuf import text_format
 from helpers.described import HOSTILE_NAMES, KINDS, described, of_layout, read
 from helpers.fewer_imports import late
 from helpers.records import examples
+from helpers.tfds_reading import schema_of
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
@@ -43,7 +44,7 @@ def by_name(text: str) -> dict[str, schema_pb2.Feature]:
 
 def written(kind: str) -> dict[str, schema_pb2.Feature]:
     """Returns the features in the file that a conversion wrote."""
-    return by_name((described(kind) / "schema.pbtxt").read_text(encoding="ascii"))
+    return schema_of(described(kind))
 
 
 def faults(features: dict[str, schema_pb2.Feature], record: tf.train.Example) -> Iterator[str]:
