@@ -411,6 +411,7 @@ def test_wrong_arguments_of_load_are_refused(sound_dataset: Path, more: dict[str
 @pytest.mark.parametrize(
     "more, what",
     [
+        ({"batch_size": 0}, "batch_size 0"),
         ({"batch_size": 2.5}, "batch_size 2.5"),
         ({"seed": None, "shuffle": True}, "seed None"),
         ({"threads": 0}, "threads 0"),

@@ -411,9 +411,7 @@ PIXELS = st.sampled_from(["uint8", "uint16", "float32"]).flatmap(
 
 
 def loaded(name: str, **options: Any) -> list[np.ndarray[Any, Any]]:
-    directory, _ = deep_dataset(name)
-    data = loader.load(directory, batch_size=None, shuffle=False, **options)
-    return [image for image, _ in data.as_numpy_iterator()]
+    return [image for image, _ in examples(deep_dataset(name)[0], **options)]
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -182,20 +182,13 @@ def test_a_deep_check_without_findings_is_kept_too() -> None:
     assert [run.depth for run in report.previous] == ["quality"] and report.counts == {}
 
 
-@pytest.mark.parametrize("depth", ["quality", "full", "fast", "frames", "none"])
-def test_a_check_as_deep_replaces_everything(depth: str) -> None:
-    every = [found(code) for code in sorted(sought(CheckDepth[depth.upper()]))]
-    report = after(check(depth, 9), check(depth, 7, *every))
-    assert (report.counts, report.previous) == ({}, ())
-
-
-def test_every_depth_keeps_what_only_deeper_ones_find_completely() -> None:
-    for depth in CheckDepth:
-        for earlier in CheckDepth:
-            if earlier > depth:
-                every = [found(code) for code in sorted(sought(earlier) - DAMAGES)]
-                kept = after(check(depth.word, 9), check(earlier.word, 7, *every)).counts
-                assert set(kept) == sought(earlier) - found_completely(depth) - DAMAGES, (depth, earlier)
+@pytest.mark.parametrize("depth", CheckDepth)
+def test_each_check_keeps_what_only_deeper_ones_find_completely(depth: CheckDepth) -> None:
+    for earlier in CheckDepth:
+        every = sought(earlier) - DAMAGES if earlier > depth else sought(earlier)
+        report = after(check(depth.word, 9), check(earlier.word, 7, *map(found, sorted(every))))
+        assert set(report.counts) == (every - found_completely(depth) if earlier > depth else set()), earlier
+        assert [run.depth for run in report.previous] == [earlier.word] * (earlier > depth)
 
 
 def test_three_checks_keep_their_own_findings() -> None:

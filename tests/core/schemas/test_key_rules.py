@@ -153,6 +153,10 @@ def _bytes_of(key: str) -> bytes:
     return re.sub(rb"%([0-9A-F]{2})", lambda m: bytes((int(m[1], 16),)), key.encode())
 
 
+def _normal(path: bytes) -> str:
+    return unicodedata.normalize("NFC", path.decode("utf-8", "surrogateescape"))
+
+
 @given(_PATHS)
 @example(b"\xed\xb2\x80")  # a surrogate, encoded in a way that UTF-8 does not allow
 @example(b"caf\xc3\xa9/cafe\xcc\x81/%E9/\xe9.png")
@@ -160,19 +164,12 @@ def test_keys_are_printable_normalized_and_reversible(path: bytes) -> None:
     key = key_from_bytes(path)
     key.encode()  # no surrogates
     assert unicodedata.is_normalized("NFC", key)
-    text = path.decode("utf-8", "surrogateescape")
-    normal = unicodedata.normalize("NFC", text).encode("utf-8", "surrogateescape")
-    restored = _bytes_of(key).decode("utf-8", "surrogateescape")
-    restored = unicodedata.normalize("NFC", restored).encode("utf-8", "surrogateescape")
-    assert restored == normal
+    assert _normal(_bytes_of(key)) == _normal(path)
 
 
 @given(st.lists(_PATHS, max_size=6))
 def test_paths_that_differ_after_normalization_have_different_keys(paths: list[bytes]) -> None:
-    def normal(path: bytes) -> str:
-        return unicodedata.normalize("NFC", path.decode("utf-8", "surrogateescape"))
-
-    assert len({key_from_bytes(path) for path in paths}) == len(set(map(normal, paths)))
+    assert len(set(map(key_from_bytes, paths))) == len(set(map(_normal, paths)))
 
 
 @given(st.text(max_size=20))

@@ -155,15 +155,6 @@ def test_more_lines_than_the_header_counts_are_damage(more: bytes) -> None:
         assert peak() < 40_000_000
 
 
-@pytest.mark.parametrize("counts", [None, {"written": "many"}, [5], {"written": None}])
-def test_a_header_without_counts_is_damage(counts: object) -> None:
-    header, _, rest = LINES.partition(b"\n")
-    changed = json.dumps({**json.loads(header), "counts": counts}).encode()
-    data = gzip.compress(changed + b"\n" + rest)
-    with pytest.raises(ValueError, match="damaged"):
-        load_ledger(data)
-
-
 REF = ImageRef("a/x.png", "/in/a/x.png", label="a", split="train", size=9, version="7")
 BOX = Annotations(objects=(ObjectAnnotation("a", (0, 0, 1, 1)),))
 
@@ -375,7 +366,9 @@ def test_a_ledger_of_another_version_is_refused() -> None:
 @pytest.mark.parametrize(
     ("number", "change"),
     [
-        (0, {"num_shards": "1"}), (0, {"plan_digest": True}), (0, {"split": None}), (0, {"kept": "1"}),
+        (0, {"counts": None}), (0, {"counts": {"written": "many"}}), (0, {"counts": {"written": None}}),
+        (0, {"counts": [5]}), (0, {"num_shards": "1"}), (0, {"plan_digest": True}), (0, {"split": None}),
+        (0, {"kept": "1"}),
         (0, {"formats": {"jpg": "1"}}), (0, {"sources": {"width": "x"}}), (0, {"sources": {"width": []}}),
         (0, {"sources": {"width": [0, 1, "1", "1", "x", "x"]}}),
         (1, {"label": {}}), (1, {"offset": "0"}), (1, {"sha256": None}), (1, {"boxes": {"written": "1"}}),
@@ -386,7 +379,7 @@ def test_a_value_of_a_wrong_type_is_damage(number: int, change: dict[str, Any]) 
     documents = [*map(json.loads, LINES.splitlines())]
     documents[number] |= change
     lines = "".join(f"{json.dumps(document)}\n" for document in documents)
-    with pytest.raises(ValueError, match=r"damaged: .*its "):
+    with pytest.raises(ValueError, match=r"damaged: .*(its |'many')"):
         list(load_ledger(gzip.compress(lines.encode()))[1])
 
 

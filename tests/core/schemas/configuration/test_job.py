@@ -135,19 +135,24 @@ def test_texts_stay_literal_and_other_values_have_yamls_types() -> None:
     assert plain_yaml.load_plain_yaml(text)["a"] is False
 
 
+@pytest.mark.parametrize(
+    ("text", "message", "place"),
+    [
+        ("a: 1\nb: [\n", "expected the node content", (3, 1)),
+        ("a: 1\nb: 2\n  \na: 3", "'a' occurs twice", (4, 1)),
+        ("a: 1\nb: \0", r"remove the control character '\\x00'", (2, 4)),
+        ("a: 1\nb: !custom 2", "write the value without the tag !custom", (2, 4)),
+        ("a: 1\nb: !!python/name:os.system 2", "without the tag !!python/name:os.system", (2, 4)),
+    ],
+)
 @pytest.mark.parametrize("as_texts", [True, False])
-def test_errors_in_yaml_name_the_place(as_texts: bool) -> None:
-    with pytest.raises(plain_yaml.NotPlain) as caught:
-        plain_yaml.load_plain_yaml("a: 1\nb: [\n", as_texts)
-    assert (caught.value.line, caught.value.column) == (3, 1)
-    with pytest.raises(plain_yaml.NotPlain, match="'a' occurs twice") as caught:
-        plain_yaml.load_plain_yaml("a: 1\nb: 2\n  \na: 3", as_texts)
-    assert (caught.value.line, caught.value.column) == (4, 1)
-    with pytest.raises(plain_yaml.NotPlain, match=r"remove the control character '\\x00'") as caught:
-        plain_yaml.load_plain_yaml("a: 1\nb: \0", as_texts)
-    assert (caught.value.line, caught.value.column) == (2, 4)
-    for tag in ("!custom", "!!python/name:os.system"):
-        with pytest.raises(plain_yaml.NotPlain, match=f"write the value without the tag {tag}") as caught:
-            plain_yaml.load_plain_yaml(f"a: 1\nb: {tag} 2", as_texts)
-        assert (caught.value.line, caught.value.column) == (2, 4)
+def test_errors_in_yaml_name_the_place(
+    text: str, message: str, place: tuple[int, int], as_texts: bool
+) -> None:
+    with pytest.raises(plain_yaml.NotPlain, match=message) as caught:
+        plain_yaml.load_plain_yaml(text, as_texts)
+    assert (caught.value.line, caught.value.column) == place
+
+
+def test_keys_in_yaml_have_places() -> None:
     assert plain_yaml.places_of_keys("a:\n  - b: 1")["a", "0", "b"] == (2, 5)
