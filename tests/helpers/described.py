@@ -74,9 +74,9 @@ def of_layout(layout: str, **settings: str) -> Dataset:
     return replace(photos, layout=layout, features=chosen.features, first_label=chosen.first_label, plan=plan)
 
 
-def _coco(path: Path) -> Path:
+def _of_coco(root: Path) -> dict[str, Any]:
     """Writes a COCO file of the birds: two boxes in each but the last, an outline and a caption in some."""
-    images = [{"id": i, "file_name": bird.name, "width": 0, "height": 0} for i, bird in enumerate(BIRDS)]
+    images = [{"id": i, "file_name": bird.name} for i, bird in enumerate(BIRDS)]
     annotations = [
         {"id": 2 * i + j, "image_id": i, "category_id": 1 + 2 * j, "bbox": [10 * j, 5, 60, 40], "area": 900,
          "iscrowd": j, "segmentation": [[10, 5, 60, 5, 60, 45]] if i % 2 else []}
@@ -84,41 +84,29 @@ def _coco(path: Path) -> Path:
         for j in range(2)
     ]  # fmt: skip
     categories = [{"id": 1, "name": "wing"}, {"id": 3, "name": "<b>eak"}]
-    for image in images:
-        del image["width"], image["height"]
-    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
-    return path
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    (root / "coco.json").write_text(json.dumps(content))
+    return {"input": str(root / "coco.json"), "image_root": str(PHOTOS / "birds")}
 
 
-def _hostile(folder: Path) -> Path:
+def _of_hostile_names(root: Path) -> dict[str, Any]:
+    folder = root / "in"
     for number, name in enumerate(HOSTILE_NAMES):
         (folder / name).mkdir(parents=True)
         shutil.copy(BIRDS[number % len(BIRDS)], folder / name)
     shutil.copy(BIRDS[0], folder / "nothing is known of it.jpg")
-    return folder
+    return {"input": str(folder), "unlabelled": "keep"}
 
 
-def _table(path: Path) -> Path:
-    with path.open("w", newline="") as file:
+def _of_table(root: Path) -> dict[str, Any]:
+    with (root / "rows.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["path", "label", "price", "tags", "flag", "kind", "count", "sizes"])
         for number, bird in enumerate(BIRDS):
             label = ("sea|land", "sea", "air")[number % 3]
             tags = "" if number == 0 else "x|y z"
             rows.writerow([f"birds/{bird.name}", label, number / 8, tags, "true", 1, number, "7|8"])
-    return path
-
-
-def _of_coco(root: Path) -> dict[str, Any]:
-    return {"input": str(_coco(root / "coco.json")), "image_root": str(PHOTOS / "birds")}
-
-
-def _of_hostile_names(root: Path) -> dict[str, Any]:
-    return {"input": str(_hostile(root / "in")), "unlabelled": "keep"}
-
-
-def _of_table(root: Path) -> dict[str, Any]:
-    return {"input": str(_table(root / "rows.csv")), "image_root": str(PHOTOS)}
+    return {"input": str(root / "rows.csv"), "image_root": str(PHOTOS)}
 
 
 def _own(root: Path) -> dict[str, Any]:

@@ -102,6 +102,13 @@ def converted(directory: Path, **settings: Any) -> tuple[Path, Dataset]:
     return directory, read_dataset(directory)
 
 
+def put_sidecars(dataset: Dataset, directory: Path) -> Path:
+    """Writes the files for TensorFlow Datasets; returns their directory."""
+    (directory / "dataset_info.json").write_text(dataset_info_json(dataset) or "")
+    (directory / "features.json").write_text(features_json(dataset) or "")
+    return directory
+
+
 def made(
     directory: Path,
     features: Sequence[FeatureSpec],
@@ -142,6 +149,4 @@ def made(
         formats={"train": {format: len(records)}} if format else {},
     )
     (directory / "dataset.json").write_text(json.dumps(dataset.as_json()))
-    (directory / "features.json").write_text(str(features_json(dataset)))
-    (directory / "dataset_info.json").write_text(str(dataset_info_json(dataset)))
-    return directory, dataset
+    return put_sidecars(dataset, directory), dataset

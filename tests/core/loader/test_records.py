@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.depths import compared, findings_at
+from helpers.depths import compared, findings_of
 from helpers.described import described
 from helpers.fewer_imports import late
 from helpers.ledgers import dump_ledger
@@ -120,10 +120,7 @@ def test_a_layout_without_classes_of_images_is_reported() -> None:
     assert records[0]["image/object/bbox/xmin"].dtype == np.float32
 
 
-INDICES = st.integers(-40, 40)
-
-
-@given(st.slices(12), st.slices(12), INDICES)
+@given(st.slices(12), st.slices(12), st.integers(-40, 40))
 def test_indices_and_slices_work_as_for_a_list(first: slice, second: slice, index: int) -> None:
     records = Records(described("photos"), "all")
     plain = [records.raw(number) for number in range(12)]
@@ -432,7 +429,7 @@ def test_validation_compares_the_folds_of_records_and_ledgers(folded: Path) -> N
     entries = [entry._replace(fold=entry.fold and 3 - entry.fold) for entry in lines]
     path.write_bytes(dump_ledger(header, entries))
     try:
-        findings = findings_at(folded, "fast", {}, [])
+        findings = findings_of(folded, "fast")
     finally:
         path.write_bytes(data)
     assert any("its fold is 1, the shard's ledger says 2" in str(finding) for finding in findings)

@@ -19,7 +19,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from helpers.depths import findings_at
+from helpers.depths import findings_of
 from helpers.described import described
 from helpers.fewer_imports import late
 from helpers.hostile import flip
@@ -35,7 +35,6 @@ from shardwright.loader.selection import number_of_records, slices_of
 from shardwright.pipelines.run import run_pipeline
 from shardwright.schemas.dataset import Dataset, Shard, with_digest
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.findings import Finding
 from shardwright.schemas.ledger import load_index, load_ledger
 from shardwright.schemas.plan import Plan, index_file
 
@@ -469,13 +468,6 @@ def shard_of(index: Path) -> Path:
     return index.parent.parent / f"{index.stem}.tfrecord"
 
 
-def findings_in(dataset: Path) -> list[Finding]:
-    """Returns what a fast check reports."""
-    found = findings_at(dataset, "fast", {}, [])
-    assert not isinstance(found, str)
-    return found
-
-
 def run(script: str, *arguments: Path) -> str:
     """Runs a script that imports the package `tfrecord`; returns its output."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
@@ -531,7 +523,7 @@ def test_an_empty_shard_has_no_index() -> None:
     empty, full = sorted(dataset.glob("*.tfrecord"), key=lambda shard: shard.stat().st_size)
     assert not empty.stat().st_size
     assert [path.stem for path in (dataset / "_index").iterdir()] == [full.stem]  # DALI refuses an empty one
-    assert [finding.code for finding in findings_in(dataset)] == ["EMPTY_SPLIT"]
+    assert [finding.code for finding in findings_of(dataset, "fast")] == ["EMPTY_SPLIT"]
 
 
 DAMAGES: list[tuple[Callable[[bytes], bytes], str]] = [
@@ -552,7 +544,7 @@ def test_the_first_wrong_line_of_an_index_is_reported(
 ) -> None:
     for name, (damage, _) in zip(INDEXES, damages):
         (copied / name).write_bytes(damage((copied / name).read_bytes()))
-    found = {finding.shard: finding for finding in findings_in(copied)}
+    found = {finding.shard: finding for finding in findings_of(copied, "fast")}
     for name, (_, message) in zip(INDEXES, damages):
         finding = found.pop(shard_of(copied / name).name)
         assert finding.code == "INDEX_MISMATCH" and message in finding.message
@@ -561,7 +553,7 @@ def test_the_first_wrong_line_of_an_index_is_reported(
 
 def test_missing_and_unexpected_indexes_are_reported(copied: Path) -> None:
     (copied / INDEXES[2]).rename(copied / "_index" / "train-00009-of-00003.idx")
-    assert {(finding.code, finding.shard) for finding in findings_in(copied)} == {
+    assert {(finding.code, finding.shard) for finding in findings_of(copied, "fast")} == {
         ("INDEX_MISMATCH", "train-00002-of-00003.tfrecord"),
         ("INDEX_MISMATCH", "_index/train-00009-of-00003.idx"),
     }
@@ -572,12 +564,12 @@ def test_a_wrong_record_does_not_hide_a_wrong_index(copied: Path) -> None:
     forgery.edit(("train", 0), 0, put("image/class/text", b"zebra"))
     forgery.seal()
     (copied / INDEXES[0]).write_bytes(b"0 1\n")
-    assert sorted(finding.code for finding in findings_in(copied)) == ["INDEX_MISMATCH", "LABEL_TEXT"]
+    assert sorted(finding.code for finding in findings_of(copied, "fast")) == ["INDEX_MISMATCH", "LABEL_TEXT"]
 
 
 def test_the_index_of_a_damaged_shard_is_not_reported(copied: Path) -> None:
     flip(shard_of(copied / INDEXES[0]), 40)
-    codes = {finding.code for finding in findings_in(copied)}
+    codes = {finding.code for finding in findings_of(copied, "fast")}
     assert codes == {"SHARD_CHECKSUM", "DATA_CRC", "COUNT_MISMATCH"}
 
 

@@ -329,7 +329,7 @@ def test_long_annotations_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> 
     step = SortBuffered(assign.keys_by_bucket)
     step.start_bundle()
     assert not list(step.process(batches[0]))  # keys are small, whatever their annotations
-    forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {})
+    forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {})
     to_shards = SortBuffered(partial(assign.refs_by_shard, SETTINGS))
     to_shards.start_bundle()
     assert sum(len(list(decode_refs(refs))) for _, refs in to_shards.process(batches[0], forecast)) == 3
@@ -341,7 +341,7 @@ def test_images_fill_shards_that_would_be_empty() -> None:
     shards = {"train": 12}
     plan = Plan(("c",), shards, {}, {})
     settings = ConvertSettings()
-    forecast = Forecast(plan, {"train": 12}, {}, {}, 0, 0, {}, 0, {})
+    forecast = Forecast(plan, {"train": 12})
     batches = [batch for some in (refs[:4], refs[4:]) for batch in batched(some)]
     packed = [item for batch in batches for item in assign.hashes_of_sparse_splits(batch, forecast, settings)]
     filled = assign.fill_shards(forecast, packed)
@@ -354,7 +354,7 @@ def test_images_fill_shards_that_would_be_empty() -> None:
 
 
 def test_large_splits_are_not_read_again() -> None:
-    forecast = Forecast(Plan(("c",), {"train": 5}, {}, {}), {"train": 5 * 64}, {}, {}, 0, 0, {}, 0, {})
+    forecast = Forecast(Plan(("c",), {"train": 5}, {}, {}), {"train": 5 * 64})
     assert not list(assign.hashes_of_sparse_splits(b"no references", forecast, ConvertSettings()))
 
 

@@ -30,11 +30,6 @@ from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_ty
 
 tf = late("tensorflow")
 
-LISTS = {
-    FeatureType.INT64: "Int64List",
-    FeatureType.FLOAT: "FloatList",
-    FeatureType.BYTES: "BytesList",
-}
 WHOLE = [type_ for type_ in ValueType if feature_type(type_) is FeatureType.INT64]
 RANGES = {
     ValueType.BOOL: (0, 1),
@@ -89,7 +84,7 @@ VALUES = st.booleans() | INTEGERS | FLOATS | NUMPY | ODD | st.binary()
 def stored_by_protobuf(value: Any, type_: ValueType) -> list[Any]:
     """Returns the list of a feature after a value was added with protobuf; empty if protobuf refuses it."""
     try:
-        return list(getattr(tf.train, LISTS[feature_type(type_)])(value=[value]).value)
+        return list(getattr(tf.train, f"{feature_type(type_).title()}List")(value=[value]).value)
     except (TypeError, ValueError, OverflowError, decimal.InvalidOperation):
         return []
 

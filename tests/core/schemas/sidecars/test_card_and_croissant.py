@@ -164,7 +164,7 @@ def test_compressed_datasets_do_not_promise_tfds() -> None:
     assert "tensorflow_datasets" not in (described("shapes") / "README.md").read_text()
 
 
-def test_provenance_is_stored_and_read(tmp_path: Path) -> None:
+def test_provenance_is_stored_and_read() -> None:
     dataset = replace(read(described("photos")), provenance=STATED)
     assert Dataset.from_bytes(json.dumps(dataset.as_json()).encode(), "x").provenance == STATED
     assert dataset.fingerprint == read(described("photos")).fingerprint

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.deep_datasets import KINDS, deep_dataset, widened
-from helpers.described import described, of_layout, parse_module, read
+from helpers.described import BIRDS, described, of_layout, parse_module, read
 from helpers.fewer_imports import late
-from helpers.repository import PHOTOS
 from helpers.tfds_reading import check_all, converted, in_order, load, read_dataset, records_of, schema_of
 from PIL import Image, ImageOps
 
@@ -36,7 +35,6 @@ READER = Path(__file__).with_name("only_tensorflow.py")
 #: Class names that would end a string, a line, a docstring or a format.
 HOSTILE = ('"""', 'it\'s "so"', "new\nline", "back\\slash\\", "{braces} %s", "żółw 🐢\u202e", "#'\t</script>")
 MANY = tuple(f"class {i}" for i in range(300))
-PICTURES = sorted((PHOTOS / "birds").glob("*.jpg"))
 
 OWN_LAYOUT = """
 features:
@@ -61,17 +59,17 @@ def make_inputs(root: Path) -> None:
     for i, name in enumerate(HOSTILE[-2:]):
         folder = root / "classes" / name.replace("/", "_")
         folder.mkdir(parents=True)
-        with Image.open(PICTURES[i]) as picture:
+        with Image.open(BIRDS[i]) as picture:
             ImageOps.exif_transpose(picture).resize((30 + i, 20)).save(folder / f"{i}.png")
     rows = [
         {"file": path.name, "label": "bird", "price": i / 2, "rare": [True, False, None][i % 3],
-         "grid": [1, 2, 3, 4], "tags": ["a", "b"][:i]} for i, path in enumerate(PICTURES)
+         "grid": [1, 2, 3, 4], "tags": ["a", "b"][:i]} for i, path in enumerate(BIRDS)
     ]  # fmt: skip
     (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (root / "own.yaml").write_text(OWN_LAYOUT)
     (root / "masks").mkdir()
     (root / "images").mkdir()
-    for i, path in enumerate(PICTURES):
+    for i, path in enumerate(BIRDS):
         with Image.open(path) as picture:
             width, height = picture.size
         shutil.copy(path, root / "images")
@@ -397,7 +395,6 @@ def test_no_type_is_stated_without_the_settings() -> None:
         assert "uint16" not in (make(dataset) or "")
 
 
-BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))[:4]
 #: Kind of dataset -> formats of its sources, as extensions.
 FORMATS = {
     "jpeg": ("jpg", "jpg", "jpg", "jpg"),
@@ -414,7 +411,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     root = tmp_path_factory.mktemp("kept")
     folder = root / "in" / "birds"
     folder.mkdir(parents=True)
-    for bird, ending in zip(BIRDS, FORMATS[request.param], strict=True):
+    for bird, ending in zip(BIRDS, FORMATS[request.param]):
         with Image.open(bird) as picture:
             picture.resize((40, 30)).save(folder / f"{bird.stem}.{ending}")
     made = converted(root / "out", input=str(root / "in"), image_format="keep", splits="a=0.5,b=0.5")

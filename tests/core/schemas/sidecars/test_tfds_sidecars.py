@@ -15,22 +15,15 @@ import pytest
 from helpers.described import STATED, described, of_layout
 from helpers.fewer_imports import late
 from helpers.pictures import file_of
-from helpers.tfds_reading import check_all, converted, in_order, load, made, read_dataset
+from helpers.tfds_reading import check_all, converted, in_order, load, made, put_sidecars, read_dataset
 from helpers.tfrecords import png_of
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec
-from shardwright.schemas.sidecars.tfds import (
-    FILE_TEMPLATE,
-    class_names,
-    dataset_info_json,
-    features_json,
-    tfds_name,
-)
+from shardwright.schemas.sidecars.tfds import FILE_TEMPLATE, class_names, tfds_name
 
 tfds = late("tensorflow_datasets")
 
@@ -44,22 +37,15 @@ CONVERTED = {
 }
 
 
-def sidecars_of(dataset: Dataset, directory: Path) -> Path:
-    """Writes the files for TensorFlow Datasets; returns their directory."""
-    (directory / "dataset_info.json").write_text(dataset_info_json(dataset) or "")
-    (directory / "features.json").write_text(features_json(dataset) or "")
-    return directory
-
-
 def planned_picture(directory: Path, **settings: str) -> Any:
     """Returns the picture's feature in a dataset with these settings, of which no record is written yet."""
     dataset = replace(of_layout("classification", **settings), formats={})
-    return load(sidecars_of(dataset, directory)).info.features["image/encoded"]
+    return load(put_sidecars(dataset, directory)).info.features["image/encoded"]
 
 
 def test_tfds_shows_the_stated_provenance(tmp_path: Path) -> None:
     dataset = replace(read_dataset(described("photos")), provenance=STATED)
-    info = load(sidecars_of(dataset, tmp_path)).info
+    info = load(put_sidecars(dataset, tmp_path)).info
     assert (info.citation, info.homepage) == (STATED.citation, STATED.url)
     assert info.redistribution_info.license == STATED.license
     assert info.description.startswith(STATED.description) and dataset.fingerprint in info.description
@@ -129,7 +115,7 @@ def test_empty_shards_and_empty_splits_are_skipped(tmp_path: Path) -> None:
 def test_it_loads_by_name_and_version(tmp_path: Path) -> None:
     directory = Path(shutil.copytree(described("webp"), tmp_path / "flowers" / "2.1.0"))
     dataset = replace(read_dataset(directory), name="2.1.0")
-    sidecars_of(dataset, directory)
+    put_sidecars(dataset, directory)
     found, info = tfds.load("flowers:2.1.0", data_dir=tmp_path, split="train", with_info=True)
     assert len(found) == info.splits["train"].num_examples == dataset.records("train")
     assert str(info.version) == "2.1.0"
