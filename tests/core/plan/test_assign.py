@@ -386,9 +386,6 @@ def test_any_name_stays_on_one_line() -> None:
     assert "\n" not in found.sentences[0] and len(found.sentences[0]) < 200
 
 
-Capture = pytest.CaptureFixture[str]
-
-
 @pytest.mark.parametrize(
     ("names", "ordered"),
     [
@@ -404,7 +401,7 @@ def test_splits_have_one_order(names: list[str], ordered: list[str]) -> None:
     assert list(by_split(dict.fromkeys(names, 0))) == ordered
 
 
-def test_every_table_and_file_has_that_order(capsys: Capture, tmp_path: Path) -> None:
+def test_every_table_and_file_has_that_order(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     wanted = ["train", "validation", "test"]
     out, options = str(tmp_path / "out"), ["--splits", "test=0.3,train=0.4,validation=0.3", "--limit=20"]
 

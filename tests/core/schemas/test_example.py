@@ -158,8 +158,9 @@ def _read_lazily(data: bytes) -> dict[str, Feature]:
     return {name: example.feature(name) for name in example.features}
 
 
-def _assert_equal_to_protobuf(data: bytes) -> None:
-    """Asserts that all parsers give the same result, or none."""
+@pytest.mark.parametrize("data", _WIRES.values(), ids=_WIRES)
+def test_every_variant_of_the_wire_format_is_read_like_protobuf(data: bytes) -> None:
+    """All parsers give the same result, or none."""
     try:
         message = tf.train.Example.FromString(data)
         expected = _plain(_of_message(message))
@@ -175,11 +176,6 @@ def _assert_equal_to_protobuf(data: bytes) -> None:
         assert all(parsed.get(name) == feature for name, feature in expected.items()), data
     else:
         assert parsed == expected, data
-
-
-@pytest.mark.parametrize("case", _WIRES)
-def test_every_variant_of_the_wire_format_is_read_like_protobuf(case: str) -> None:
-    _assert_equal_to_protobuf(_WIRES[case])
 
 
 def test_the_context_of_a_sequence_example_is_read() -> None:

@@ -22,7 +22,7 @@ import pytest
 from helpers.deep_datasets import KINDS, deep_dataset, widened
 from helpers.described import BIRDS, described, of_layout, parse_module, read
 from helpers.fewer_imports import late
-from helpers.tfds_reading import check_all, converted, in_order, load, read_dataset, records_of, schema_of
+from helpers.tfds_reading import check_all, converted, in_order, load, records_of, schema_of
 from PIL import Image, ImageOps
 
 from shardwright.pipelines.convert import convert
@@ -360,7 +360,7 @@ def test_tensorflow_datasets_reads_the_pixels(name: str) -> None:
     builder = load(directory)
     feature = builder.info.features["image/encoded"]
     assert type(feature) is getattr(tfds.features, IN_TFDS[name])
-    stored = read_dataset(directory)
+    stored = read(directory)
     for example, pixels in zip(in_order(builder, "train"), pictures, strict=True):
         assert example["image/dtype"].decode() == pixels.dtype.name
         if isinstance(feature, tfds.features.Text):
@@ -372,7 +372,7 @@ def test_tensorflow_datasets_reads_the_pixels(name: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_every_file_states_types_and_channels(name: str) -> None:
     directory, _ = deep_dataset(name)
-    kind, counts = KINDS[name], read_dataset(directory).dtypes
+    kind, counts = KINDS[name], read(directory).dtypes
     found = mlc.Dataset(jsonld=directory / "croissant.json")
     assert not found.metadata.ctx.issues.errors
     rows = {row["features/name"]: row["features/description"] for row in found.records("features")}
@@ -389,7 +389,7 @@ def test_every_file_states_types_and_channels(name: str) -> None:
 
 
 def test_no_type_is_stated_without_the_settings() -> None:
-    dataset = read_dataset(described("photos"))
+    dataset = read(described("photos"))
     assert not dataset.dtypes and "dtypes" not in dataset.as_json() and sample_types(dataset) == ("uint8",)
     for make in SIDECARS.values():
         assert "uint16" not in (make(dataset) or "")
