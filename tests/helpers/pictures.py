@@ -160,41 +160,19 @@ def png_of_stream(
 
 
 def icc_profile(primaries: list[tuple[float, float, float]], gamma: float) -> bytes:
-    """Returns a matrix/curve display profile (ICC.1:2001-04, 6.3.1.2) with D50 XYZ of red, green and blue."""
+    """Returns the profile of sRGB with other colorants (D50 XYZ), and an exponent as its curve."""
+    profile = SRGB
+    for tag, color in zip((b"rXYZ", b"gXYZ", b"bXYZ"), primaries, strict=True):
+        profile = _with_numbers(profile, tag, b"XYZ \0\0\0\0", color)
+    return _with_numbers(profile, b"rTRC", b"para\0\0\0\0\0\0\0\0", (gamma,))
 
-    def fixed(value: float) -> bytes:
-        return struct.pack(">i", round(value * 65536))
 
-    def xyz(values: tuple[float, float, float]) -> bytes:
-        return b"XYZ \0\0\0\0" + b"".join(map(fixed, values))
-
-    text = b"test\0"
-    description = b"desc\0\0\0\0" + struct.pack(">I", len(text)) + text + bytes(78)
-    curve = b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256))
-    tags = {
-        b"desc": description,
-        b"cprt": b"text\0\0\0\0none\0",
-        b"wtpt": xyz((0.9642, 1.0, 0.8249)),
-        b"rXYZ": xyz(primaries[0]),
-        b"gXYZ": xyz(primaries[1]),
-        b"bXYZ": xyz(primaries[2]),
-        b"rTRC": curve,
-        b"gTRC": curve,
-        b"bTRC": curve,
-    }
-    offset = 128 + 4 + 12 * len(tags)
-    table, body = struct.pack(">I", len(tags)), b""
-    for name, content in tags.items():
-        table += name + struct.pack(">II", offset + len(body), len(content))
-        body += content + bytes(-len(content) % 4)
-    header = bytearray(128)
-    header[8:12] = b"\x02\x10\0\0"
-    header[12:24] = b"mntrRGB XYZ "
-    header[24:36] = struct.pack(">6H", 2020, 1, 1, 0, 0, 0)
-    header[36:40] = b"acsp"
-    header[68:80] = b"".join(map(fixed, (0.9642, 1.0, 0.8249)))
-    header[0:4] = struct.pack(">I", 128 + len(table) + len(body))
-    return bytes(header) + table + body
+def _with_numbers(profile: bytes, tag: bytes, head: bytes, numbers: tuple[float, ...]) -> bytes:
+    """Returns a profile in which a tag begins with a head and numbers (ICC.1:2010, 7.3 and 4.6)."""
+    entry = profile.index(tag)
+    place = int.from_bytes(profile[entry + 4 : entry + 8], "big")
+    content = head + b"".join(struct.pack(">i", round(number * 65536)) for number in numbers)
+    return profile[:place] + content + profile[place + len(content) :]
 
 
 #: D50 colorants of sRGB (IEC 61966-2-1, adapted with Bradford).
