@@ -19,11 +19,7 @@ def heif_of(image: Image.Image, orientation: int = 1, **options: Any) -> bytes:
     """Encodes a HEIF with one frame; skips the test without the extra `heif`."""
     pillow_heif = pytest.importorskip("pillow_heif")
     pillow_heif.register_heif_opener()
-    if orientation != 1:
-        exif = Image.Exif()
-        exif[274] = orientation
-        options["exif"] = exif.tobytes()
-    return file_of(image, "HEIF", **options)
+    return file_of(image, "HEIF", orientation, **options)
 
 
 def jxl_of(image: Image.Image, **options: Any) -> bytes:

@@ -1,6 +1,6 @@
 """Damaged copies of images, reproducible by seed; run as a program, it prints the result of each.
 
-    python mutants.py KIND COUNT
+    python -m helpers.mutants KIND COUNT
 
 prints a line for each mutant: a digest of its pixels, or why it was refused. Two runs with different values
 of glibc's MALLOC_PERTURB_ differ if unwritten memory was published as pixels.
@@ -9,17 +9,17 @@ of glibc's MALLOC_PERTURB_ differ if unwritten memory was published as pixels.
 from __future__ import annotations
 
 import hashlib
-import io
 import random
 import sys
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-import imagecodecs
 import numpy as np
 from PIL import Image
 
+from helpers import iso_files
+from helpers.pictures import file_of
 from shardwright.core.images.decode import load_checked, open_image
 from shardwright.schemas.errors import ImageFault, NotACandidate
 
@@ -43,27 +43,19 @@ def picture(width: int = 160, height: int = 120) -> Image.Image:
 
 def original(kind: str) -> bytes:
     """Returns a sound file of a kind: a compression of TIFF, or a format."""
-    image, options = picture(), {}
+    image = picture()
     if kind in TIFF_COMPRESSIONS:
         image = image.convert("1") if kind in _FAX else image
-        options = {"compression": kind, "tiffinfo": {278: 32}}
-        file_format = "TIFF"
-    elif kind == "PROGRESSIVE":
-        file_format, options = "JPEG", {"progressive": True}
-    else:
-        file_format = kind
+        return file_of(image, "TIFF", compression=kind, tiffinfo={278: 32})
+    if kind == "PROGRESSIVE":
+        return file_of(image, "JPEG", progressive=True)
     if kind == "JXL":
-        return bytes(imagecodecs.jpegxl_encode(np.asarray(image), level=80, usecontainer=True))
+        return iso_files.jxl_of(image, lossless=False, level=80, usecontainer=True)
     if kind == "HEIF":
-        import pillow_heif
-
-        pillow_heif.register_heif_opener()
-        options = {"tile_size": 64}
+        return iso_files.heif_of(image, tile_size=64)
     if kind == "JPEG2000":
-        options = {"tile_size": (64, 64), "irreversible": True, "quality_layers": [10]}
-    buffer = io.BytesIO()
-    image.save(buffer, file_format, **options)
-    return buffer.getvalue()
+        return iso_files.jp2_of(image, tile_size=(64, 64), irreversible=True, quality_layers=[10])
+    return file_of(image, kind)
 
 
 def mutants(data: bytes, count: int, seed: int = 1) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw
 
-from helpers.pictures import file_of
+from helpers.pictures import exif_of, file_of
 from helpers.repository import copy_first
 from helpers.resealing import (
     Edit,
@@ -476,12 +476,6 @@ def _marked(data: bytes, marker: int, payload: bytes) -> bytes:
     return data[:2] + bytes((0xFF, marker)) + (len(payload) + 2).to_bytes(2, "big") + payload + data[2:]
 
 
-def _turned(data: bytes) -> bytes:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    return _marked(data, 0xE1, b"Exif\x00\x00" + exif.tobytes().removeprefix(b"Exif\x00\x00"))
-
-
 def _flipped_bit(data: bytes) -> bytes:
     out = bytearray(data)
     out[len(out) * 3 // 4] ^= 4
@@ -504,7 +498,7 @@ def _pictures(dataset: str) -> Iterator[Mutation]:
     yield record(of + "16 pixels painted over", redrawn(_dot, quality=95), dataset)
     yield record(of + "a bit flipped", picture(_flipped_bit), dataset)
     yield record(of + "mirrored", redrawn(lambda it: it.transpose(Image.Transpose.FLIP_LEFT_RIGHT)), dataset)
-    yield record(of + "an orientation tag added", picture(_turned), dataset)
+    yield record(of + "an orientation tag added", picture(lambda it: _marked(it, 0xE1, exif_of(6))), dataset)
     yield record(of + "bytes appended", picture(lambda it: it + b"hidden"), dataset)
     yield record(of + "a comment added", picture(lambda it: _marked(it, 0xFE, b"hidden")), dataset)
     yield record(

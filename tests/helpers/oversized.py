@@ -59,19 +59,9 @@ def exif_of_shared_values(tags: int, size: int) -> bytes:
     return head + entries + bytes(size + 4)
 
 
-def jpeg_of_exif(values: int) -> bytes:
-    """Returns a JPEG with such Exif data."""
-    return file_of(Image.new("L", (16, 16)), "JPEG", exif=b"Exif\0\0" + exif_of_values(values))
-
-
-def webp_of_exif(values: int) -> bytes:
-    """Returns a WebP with such Exif data."""
-    return file_of(Image.new("RGB", (16, 16)), "WEBP", exif=exif_of_values(values))
-
-
-def png_of_exif(values: int) -> bytes:
-    """Returns a PNG with such Exif data."""
-    return file_of(Image.new("RGB", (16, 16)), "PNG", exif=exif_of_values(values))
+def with_exif(kind: str, values: int) -> bytes:
+    """Returns a picture with such Exif data."""
+    return file_of(Image.new("RGB", (16, 16)), kind, exif=b"Exif\0\0" + exif_of_values(values))
 
 
 def png_of_texts(texts: int) -> bytes:
@@ -108,7 +98,9 @@ def _tiff(tags: dict[int, tuple[int, int, bytes | int]], tail: bytes = b"") -> b
     position = len(head) + 12 * len(tags) + 4
     entries, values = b"", b""
     for tag, (kind, count, value) in sorted(tags.items()):
-        if isinstance(value, bytes):
+        if isinstance(value, bytes) and len(value) <= 4:  # such values are in the entry itself
+            entries += struct.pack("<HHI4s", tag, kind, count, value)
+        elif isinstance(value, bytes):
             entries += struct.pack("<HHII", tag, kind, count, position + len(values))
             values += value
         else:
@@ -127,24 +119,19 @@ def tiff_of_strips(strips: int) -> bytes:
     )  # fmt: skip
 
 
-def tiff_of_tiles(width: int, height: int, tile: tuple[int, int], samples: int = 3) -> bytes:
+def tiff_of_tiles(width: int, height: int, tile: tuple[int, int]) -> bytes:
     """Returns a Deflate TIFF of black tiles."""
     columns, rows = -(-width // tile[0]), -(-height // tile[1])
     count = columns * rows
     deflate = zlib.compressobj(9)
-    row = bytes(tile[0] * samples)
+    row = bytes(tile[0] * 3)
     packed = b"".join(deflate.compress(row) for _ in range(tile[1])) + deflate.flush()
     tags: dict[int, tuple[int, int, bytes | int]] = {
-        256: (4, 1, width), 257: (4, 1, height), 258: (3, samples, struct.pack("<H", 8) * samples),
-        259: (3, 1, 8), 262: (3, 1, 2), 277: (3, 1, samples), 322: (4, 1, tile[0]), 323: (4, 1, tile[1]),
+        256: (4, 1, width), 257: (4, 1, height), 258: (3, 3, struct.pack("<H", 8) * 3),
+        259: (3, 1, 8), 262: (3, 1, 2), 277: (3, 1, 3), 322: (4, 1, tile[0]), 323: (4, 1, tile[1]),
         324: (4, count, bytes(4 * count)), 325: (4, count, struct.pack("<I", len(packed)) * count),
     }  # fmt: skip
-    if samples == 4:
-        tags[338] = (3, 1, 2)
-    if count == 1:
-        tags[324], tags[325] = (4, 1, 0), (4, 1, len(packed))
-    offset = len(_tiff(tags))
-    tags[324] = (4, 1, offset) if count == 1 else (4, count, struct.pack("<I", offset) * count)
+    tags[324] = (4, count, struct.pack("<I", len(_tiff(tags))) * count)
     return _tiff(tags, packed)
 
 

@@ -74,11 +74,16 @@ def file_of(image: Image.Image, format: str, orientation: int = 1, **options: An
     """Encodes a picture, with a tag for its EXIF orientation unless that is 1."""
     out = io.BytesIO()
     if orientation != 1:
-        exif = Image.Exif()
-        exif[274] = orientation
-        options["exif"] = exif
+        options["exif"] = exif_of(orientation)
     image.save(out, format, **options)
     return out.getvalue()
+
+
+def exif_of(orientation: int) -> bytes:
+    """Returns Exif data with an orientation."""
+    exif = Image.Exif()
+    exif[274] = orientation
+    return exif.tobytes()
 
 
 def tiff_of(pixels: np.ndarray, **options: Any) -> bytes:
@@ -134,9 +139,7 @@ def srgb_curve(linear: np.ndarray) -> np.ndarray:
 
 def exif_chunk(orientation: int) -> bytes:
     """Returns a chunk of a PNG with an orientation."""
-    exif = Image.Exif()
-    exif[274] = orientation
-    return png_chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
+    return png_chunk(b"eXIf", exif_of(orientation).removeprefix(b"Exif\0\0"))
 
 
 def png_chunk(kind: bytes, content: bytes) -> bytes:
