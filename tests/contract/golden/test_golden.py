@@ -1,16 +1,18 @@
-"""Between versions of the code, datasets and records of every layout keep their bytes, and findings stay.
+"""Between versions of the code, datasets, pixels and records of every layout stay, and so do findings.
 
 `regenerate.py` in this folder rewrites the expected values.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import golden_datasets
 import golden_findings
+import golden_pixels
 import golden_records
 import pytest
 from golden_findings import CHANGES, GoldenFindings, name_of
@@ -68,6 +70,21 @@ def test_some_changes_have_the_recorded_findings(golden: GoldenFindings) -> None
 @pytest.mark.slow
 def test_all_changes_have_the_recorded_findings(golden: GoldenFindings) -> None:
     compare(golden, CHANGES)
+
+
+PIXELS = json.loads((Path(__file__).parent / "pixels.json").read_text())
+
+
+@pytest.mark.parametrize("name", sorted(PIXELS))
+def test_pixels_equal_those_of_the_first_release(name: str) -> None:
+    case = PIXELS[name]
+    assert golden_pixels.digest(base64.b64decode(case["file"]), case["settings"]) == case["sha256"]
+
+
+def test_every_picture_is_recorded_with_its_settings() -> None:
+    made = golden_pixels.cases()
+    assert set(PIXELS) == set(made)
+    assert all(PIXELS[name]["settings"] == settings for name, (_, settings) in made.items())
 
 
 RECORDS = json.loads((Path(__file__).parent / "records.json").read_text("utf-8"))

@@ -41,11 +41,6 @@ def plain_file(width: int = WIDTH, height: int = HEIGHT, orientation: int = 1) -
     return gray_file(np.zeros((height, width), np.uint8), orientation)
 
 
-def hull_of(white: np.ndarray) -> tuple[int, int, int, int]:
-    rows, columns = np.flatnonzero(white.any(1)), np.flatnonzero(white.any(0))
-    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
-
-
 @st.composite
 def rectangles(draw: st.DrawFn) -> tuple[int, int, int, int, int, int]:
     """A picture's size and a rectangle in it."""
@@ -94,7 +89,7 @@ def test_boxes_and_points_turn_like_their_pixels(orientation: int) -> None:
     pixels = np.zeros((HEIGHT, WIDTH), np.uint8)
     pixels[4:9, 2:19] = 1
     turned = turn((2, 4, 19, 9), (WIDTH, HEIGHT), orientation)
-    assert turned == hull_of(pictures.UPRIGHT[orientation](pixels) > 0)
+    assert turned == Image.fromarray(pictures.UPRIGHT[orientation](pixels)).getbbox()
     pixels[21, 7] = 2
     ((row, column),) = np.argwhere(pictures.UPRIGHT[orientation](pixels) == 2)
     assert turn((7.5, 21.5, 7.5, 21.5), (WIDTH, HEIGHT), orientation)[:2] == (column + 0.5, row + 0.5)

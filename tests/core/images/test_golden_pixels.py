@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import importlib.util
 import io
-import json
 import math
 import struct
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import cykooz_resizer
@@ -34,7 +30,6 @@ ORIENTATIONS = range(1, 9)
 RGB = pictures.rgb_pixels()
 GRAY = RGB[..., 2]
 ALPHA = pictures.alpha_pixels()
-GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
 
 
 def _three(gray: np.ndarray) -> np.ndarray:
@@ -293,33 +288,6 @@ def test_encoded_pictures_contain_no_profile_and_no_other_metadata() -> None:
             opened.load()
             left = set(opened.info) & {"icc_profile", "exif", "xmp", "comment", "dpi", "transparency"}
         assert not left, stored
-
-
-# --- frozen pixels -------------------------------------------------------------------------------
-
-
-FROZEN = json.loads((GOLDEN / "pixels.json").read_text())
-
-
-@pytest.fixture(scope="module")
-def golden() -> Any:
-    """The module that makes the files."""
-    spec = importlib.util.spec_from_file_location("golden_pixels", GOLDEN / "golden_pixels.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize("name", sorted(FROZEN))
-def test_pixels_equal_those_of_the_first_release(name: str, golden: Any) -> None:
-    case = FROZEN[name]
-    assert golden.digest(base64.b64decode(case["file"]), case["settings"]) == case["sha256"]
-
-
-def test_golden_files_equal_the_output_of_their_script(golden: Any) -> None:
-    made = golden.cases()
-    assert set(FROZEN) == set(made)
-    assert all(FROZEN[name]["settings"] == settings for name, (_, settings) in made.items())
 
 
 RESAMPLES = CONVERT_SETTINGS["resample"].kind.choices
