@@ -9,7 +9,7 @@ import contextlib
 import csv
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +31,6 @@ from helpers.packing import PACKERS, tar_of, tree_members, zip_of
 from helpers.repository import PHOTOS
 from helpers.tfrecords import JPEGS, write
 
-from shardwright.core.sources.source import Source
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.configuration.kinds import SOURCES
 
@@ -213,17 +212,12 @@ def _list_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "scandir", lambda path=".": _Backwards(scan(path)))
     for name in SOURCES:
         module = import_module(f"shardwright.core.sources.{name}")
-        monkeypatch.setattr(module, "SOURCE", _backwards(module.SOURCE))
+        lists = {field: _backwards(getattr(module.SOURCE, field)) for field in ("list_part", "parts")}
+        monkeypatch.setattr(module, "SOURCE", replace(module.SOURCE, **lists))
 
 
-def _backwards(found: Source) -> Source:
-    def list_part(part: Any, context: Any) -> Iterator[Any]:
-        return reversed(list(found.list_part(part, context)))
-
-    def parts(item: Any, context: Any) -> Iterator[Any]:
-        return reversed(list(found.parts(item, context)))
-
-    return replace(found, list_part=list_part, parts=parts)
+def _backwards(items: Callable[..., Iterable[Any]]) -> Callable[..., Iterator[Any]]:
+    return lambda *given: reversed(list(items(*given)))
 
 
 Made = tuple[str, dict[str, str], dict[str, Any]]

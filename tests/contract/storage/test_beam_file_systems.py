@@ -33,16 +33,14 @@ def test_files_appear_whole(folder: str, tmp_path: Path) -> None:
 
 
 def test_names_with_patterns_are_listed_as_they_are(folder: str, tmp_path: Path) -> None:
-    for name in ("in/[a]*/1.jpg", "in/[a]*/deep/2.jpg", "in/a/3.jpg"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"x" * 5)
+    names = ("in/[a]*/1.jpg", "in/[a]*/deep/2.jpg", "in/a/3.jpg")
+    put_files(tmp_path, dict.fromkeys(names, b"x" * 5))
     found = sorted((item.path, item.size) for item in storage.list_objects(f"{folder}/[a]*"))
     assert found == [(f"{folder}/[a]*/1.jpg", 5), (f"{folder}/[a]*/deep/2.jpg", 5)]
 
 
 def test_faults_become_one_sentence(folder: str, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a").write_bytes(b"x")
+    put_files(tmp_path / "in", {"a": b"x"})
     DiskFileSystem.failing["open"] = "the name node\n  says no."
     advice = "check its name, your credentials and permissions, then run again with --resume."
     for doing, use in (

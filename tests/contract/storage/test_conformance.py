@@ -151,17 +151,15 @@ def test_names_that_a_storage_cannot_hold_are_refused(versioned: Place, name: st
 def test_folders_of_a_console_are_no_files(versioned: Place) -> None:
     if versioned.scheme not in ("gs", "s3"):
         pytest.skip("this storage has no such folders")
-    for name in ("in/", "in/ant/", "in/bee/"):
-        versioned.owner.put(name, b"")
-    versioned.owner.put("in/ant/a.png", b"a")
-    versioned.owner.put("in/empty", b"")
+    files = {"in/": b"", "in/ant/": b"", "in/bee/": b"", "in/ant/a.png": b"a", "in/empty": b""}
+    versioned.owner.put_files(files)
     assert storage.list_files(f"{versioned.url}/in") == ["ant/a.png", "empty"]
     assert storage.list_folders(f"{versioned.url}/in") == ["ant", "bee"]
 
 
 def test_one_level_is_listed_without_what_is_below(place: Place) -> None:
-    for name in ("in/a.jpg", "in/b/c.jpg", "in/b/d/e.jpg", "in/f.jpg", "in-other/g.jpg"):
-        place.owner.put(name, b"x")
+    names = ("in/a.jpg", "in/b/c.jpg", "in/b/d/e.jpg", "in/f.jpg", "in-other/g.jpg")
+    place.owner.put_files(dict.fromkeys(names, b"x"))
     folder = f"{place.url}/in"
     assert storage.list_files(folder) == ["a.jpg", "b/c.jpg", "b/d/e.jpg", "f.jpg"]
     found = sorted(item.path for item in storage.list_objects(folder, deep=False))

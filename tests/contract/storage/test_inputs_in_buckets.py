@@ -64,8 +64,7 @@ def test_what_was_unpacked_is_gone_again(bucket: Bucket, tree: Path) -> None:
 def test_images_of_rows_are_copied_into_the_output_bucket_and_removed(bucket: Bucket, tmp_path: Path) -> None:
     table = table_of([png(number) for number in range(12)], label=["ant", "bee"] * 6)
     files = (write_parquet(tmp_path / "rows.parquet", table), write_arrow(tmp_path / "rows.arrow", table))
-    for file in files:
-        bucket.put(f"in/{file.name}", file.read_bytes())
+    bucket.put_files({file.name: file.read_bytes() for file in files}, "in/")
     places = (*files, *(f"{bucket.url}/in/{file.name}" for file in files))
     inputs = [f"{i}={place}" for i, place in enumerate(places)]
     made = convert(input=inputs, output=f"{bucket.url}/out", verify="none")
@@ -99,9 +98,7 @@ FOLDERS = 10
 
 
 def test_class_folders_are_listed_once_and_at_the_same_time(bucket: Bucket, proxy: Proxy) -> None:
-    for number in range(3 * FOLDERS):
-        bucket.put(f"in/{number % FOLDERS}/{number}.jpg", b"x")
-
+    bucket.put_files({f"in/{number % FOLDERS}/{number}.jpg": b"x" for number in range(3 * FOLDERS)})
     probe = InputProbe(f"{bucket.url}/in", is_file=False)
     with proxy.watch(always(Fault("delay", 0.1), "list")):
         accepted = [source.name for source in all_sources() if source.accepts(probe, ConvertSettings())]
@@ -131,8 +128,7 @@ def test_a_look_at_a_bucket_finds_what_a_look_at_a_disk_finds(
 
 
 def test_a_file_with_the_name_of_a_folder_is_not_the_folder(bucket: Bucket) -> None:
-    for name in ("in/a", "in/a/1.jpg"):
-        bucket.put(name, b"x")
+    bucket.put_files({"in/a": b"x", "in/a/1.jpg": b"x"})
     probe = InputProbe(f"{bucket.url}/in", is_file=False)
     assert (probe.files, probe.folders) == (("a",), ("a",))
     assert probe.inside("a").files == ("1.jpg",)
@@ -143,18 +139,13 @@ def test_a_file_with_the_name_of_a_folder_is_not_the_folder(bucket: Bucket) -> N
     [{"classes.txt": b"cat", "a.txt": b"0 .5 .5 .2 .2"}, {"a.json": b'[{"image":"a.png","annotations":[]}]'}],
 )
 def test_a_file_with_the_name_of_the_input_is_not_the_input(bucket: Bucket, files: dict[str, bytes]) -> None:
-    for name, data in {
-        "": b"",
-        "/a.png": png(1),
-        **{f"/{name}": data for name, data in files.items()},
-    }.items():
-        bucket.put(f"in{name}", data)
+    bucket.put_files({"in": b"", "in/a.png": png(1)})
+    bucket.put_files(files, "in/")
     assert listed(f"{bucket.url}/in").refs["a.png"].is_candidate
 
 
 def test_a_listing_that_ends_early_knows_no_folders(bucket: Bucket, proxy: Proxy) -> None:
-    for name in ("in/a.jpg", "in/b.jpg", "in/c/1.jpg", "in/d.jpg"):
-        bucket.put(name, b"x")
+    bucket.put_files(dict.fromkeys(("in/a.jpg", "in/b.jpg", "in/c/1.jpg", "in/d.jpg"), b"x"))
     with proxy.watch(lambda _: None, page_size=1):
         assert storage.list_level(f"{bucket.url}/in/", 2) == (["a.jpg", "b.jpg"], None)
     assert storage.list_level(f"{bucket.url}/in", 2) == (["a.jpg", "b.jpg"], ["c"])
@@ -180,8 +171,7 @@ def test_a_large_object_is_not_read_to_its_end(imitation: Imitation) -> None:
 
 def test_worker_processes_learn_which_read_images_are_left_out(bucket: Bucket, tmp_path: Path) -> None:
     pictures = {f"ant/{number}.png": png(number) for number in range(8)}
-    for name, data in pictures.items():
-        bucket.put(f"in/{name}", data)
+    bucket.put_files(pictures, "in/")
     opt_out = tmp_path / "opt_out.txt"
     opt_out.write_text(f"{hashlib.sha256(pictures['ant/3.png']).hexdigest()}\n")
     made = convert(
@@ -271,8 +261,7 @@ def test_a_folder_is_listed_unless_it_has_far_more_files(
     monkeypatch.setattr(file_states, "MIN_LISTED", most)
     monkeypatch.setattr(file_states, "LISTED_FOR_EACH", 1)
     names = ["a.jpg", "b/\u00e4 c.jpg", "b/d.jpg", "e", "f"]
-    for number, name in enumerate(names):
-        bucket.put(f"in/{name}", b"x" * number)
+    bucket.put_files({name: b"x" * number for number, name in enumerate(names)}, "in/")
     bucket.put("other.jpg", b"other")
     drawn = []
     list_objects = storage.list_objects
@@ -372,8 +361,7 @@ def in_parts_and_whole(path: str, name: str, **given: str) -> list[Counter[str] 
 def test_parts_of_a_bucket_are_the_whole(bucket: Bucket, files: dict[str, bytes], meaning: str) -> None:
     """The meaning is that of folders, or the class is in the file names."""
     root = f"{next(_count)}/in"
-    for name, data in files.items():
-        bucket.put(f"{root}/{name}", data)
+    bucket.put_files(files, f"{root}/")
     in_names = meaning == "file names"
     given = {"label_regex": r"(?P<label>\d).*"} if in_names else {"folders": meaning}
     source = "file_names" if in_names else "class_folders"
@@ -396,8 +384,7 @@ def test_each_class_folder_is_a_part(
 ) -> None:
     """Metadata files beside images need the whole folder, and the class in a file name only its top."""
     root = f"{next(_count)}/in"
-    for path in paths:
-        bucket.put(f"{root}/{path}", b"")
+    bucket.put_files(dict.fromkeys(paths, b""), f"{root}/")
     place = f"{bucket.url}/{root}"
     context = Context(ConvertSettings(input=(place,), **given), Spool("unused"))
     source = source_by_name("file_names" if given else "class_folders")

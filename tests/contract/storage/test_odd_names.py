@@ -48,8 +48,7 @@ def test_odd_names_give_the_same_keys_as_on_a_disk(bucket: Bucket, tmp_path: Pat
         "readme.md": b"# hello",
     }
     bucket.put_tree(put_files(tmp_path / "in", files), "in/")
-    for placeholder in ("in/", "in/ant/", "in/bee/deep/"):
-        bucket.put(placeholder, b"")
+    bucket.put_files(dict.fromkeys(("in/", "in/ant/", "in/bee/deep/"), b""))  # placeholders of a console
     found = outcomes(f"{bucket.url}/in")
     assert found == outcomes(tmp_path / "in")
     reasons = {key: reason for key, (reason, *_) in found.items()}
@@ -69,8 +68,7 @@ def outcomes(path: Path | str) -> dict[str, tuple[str, str, str]]:
 def test_names_that_a_disk_cannot_have_are_handled(bucket: Bucket) -> None:
     long = "ant/" + "y" * 900 + ".png"
     names = ("/1.png", "ant//2.png", "//3.png", long, "ant/./4.png")
-    for number, name in enumerate(names):
-        bucket.put(f"in/{name}", picture(number))
+    bucket.put_files({name: picture(number) for number, name in enumerate(names)}, "in/")
     found = outcomes(f"{bucket.url}/in")
     assert len(found) == len(names) and found["ant//2.png"][0] == found[long][0] == ""
 

@@ -13,7 +13,7 @@ import json
 import shutil
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
@@ -59,10 +59,14 @@ class Owner:
         """Writes a file."""
         raise NotImplementedError
 
+    def put_files(self, files: Mapping[str, bytes], prefix: str = "") -> None:
+        """Writes several files."""
+        for name, data in files.items():
+            self.put(prefix + name, data)
+
     def put_tree(self, root: Path, prefix: str = "") -> None:
         """Uploads all files below a local directory."""
-        for name, data in tree_members(root, prefix).items():
-            self.put(name, data)
+        self.put_files(tree_members(root, prefix))
 
     def get(self, name: str) -> bytes:
         """Reads a file."""
