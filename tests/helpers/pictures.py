@@ -189,3 +189,11 @@ def opened(data: bytes) -> Image.Image:
     """Opens a picture as a conversion does before its first step."""
     limit = 10**6
     return load_checked(open_image(data, "a.png", limit), limit).image
+
+
+def assert_as_pillow(data: bytes) -> None:
+    """Asserts that a picture is opened with the mode and pixels that it has in Pillow."""
+    found = opened(data)
+    with Image.open(io.BytesIO(data)) as expected:
+        assert found.mode == expected.mode
+        assert np.array_equal(np.asarray(found), np.asarray(expected))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import struct
 import subprocess
@@ -167,15 +166,11 @@ def test_pnm_pixels_equal_pillows(magic: bytes, highest: int) -> None:
         body = b" ".join(b"%d" % value for value in values.flat).replace(b" ", b" #c\n", 2) + b"\n"
     else:
         body = values.astype(">u2" if highest > 255 else np.uint8).tobytes()
-    data = _ppm(magic, 7, 5, highest, body)
-    expected = Image.open(io.BytesIO(data))
-    opened = pictures.opened(data)
-    assert np.array_equal(np.asarray(opened), np.asarray(expected))
+    pictures.assert_as_pillow(_ppm(magic, 7, 5, highest, body))
 
 
 def test_pixels_of_plain_pbm_equal_pillows() -> None:
-    data = b"P1 3 2\n1 0#x\n1\n011"
-    assert np.array_equal(np.asarray(pictures.opened(data)), np.asarray(Image.open(io.BytesIO(data))))
+    pictures.assert_as_pillow(b"P1 3 2\n1 0#x\n1\n011")
 
 
 @pytest.mark.parametrize(
@@ -273,10 +268,7 @@ def test_alpha_of_a_still_webp_equals_pillows() -> None:
     image = RGB.copy()
     image.putalpha(Image.fromarray(pictures.alpha_pixels(SIDE, SIDE)))
     for lossless in (True, False):
-        data = pictures.file_of(image, "WEBP", lossless=lossless)
-        expected, found = Image.open(io.BytesIO(data)), pictures.opened(data)
-        assert found.mode == expected.mode
-        assert np.array_equal(np.asarray(found), np.asarray(expected))
+        pictures.assert_as_pillow(pictures.file_of(image, "WEBP", lossless=lossless))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P", "I;16", "CMYK"])

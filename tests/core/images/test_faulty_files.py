@@ -395,26 +395,16 @@ def test_damaged_images_are_kept_with_the_setting() -> None:
 
 def _png(change: Callable[[bytes], bytes]) -> bytes:
     """Returns a PNG with changed compressed pixels and correct chunk checksums."""
-    data = pictures.file_of(picture(), "PNG")
-    begin = data.index(b"IDAT") - 4
-    end = data.index(b"IEND") - 4
-    stream, position = b"", begin
-    while position < end:
-        size = int.from_bytes(data[position : position + 4], "big")
-        stream += data[position + 8 : position + 8 + size]
-        position += 12 + size
-    changed = change(stream)
-    chunk = b"IDAT" + changed
-    framed = len(changed).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big")
-    return data[:begin] + framed + data[end:]
+    image = picture()
+    rows = b"".join(b"\0" + row.tobytes() for row in np.asarray(image))
+    return pictures.png_of_stream(image.size, 8, 2, change(zlib.compress(rows)))
 
 
 def test_a_png_with_a_wrong_checksum_or_too_few_rows_is_refused() -> None:
     assert _loaded(_png(lambda stream: stream)).damage == ""
     assert _reason(_png(lambda stream: stream[:-1] + bytes((stream[-1] ^ 1,)))) == "CORRUPT"
-    with pytest.raises(ImageFault, match="rows are missing") as fault:
-        _loaded(_png(lambda stream: zlib.compress(zlib.decompress(stream)[:-2000])))
-    assert fault.value.reason == "TRUNCATED"
+    fault = pictures.fault(_png(lambda stream: zlib.compress(zlib.decompress(stream)[:-2000])))
+    assert fault.reason == "TRUNCATED" and "rows are missing" in fault.message
     more = _png(lambda stream: zlib.compress(zlib.decompress(stream) + b"more"))
     assert _loaded(more).damage == ""
 
@@ -438,9 +428,9 @@ def test_an_empty_comment_in_a_gif_is_not_damage() -> None:
 
 def test_gif_codes_wider_than_a_byte_are_refused_by_name() -> None:
     assert GIF[PIXELS - 1] == 8
-    with pytest.raises(ImageFault, match=r"its codes begin with 11 bits.*convert it to PNG") as fault:
-        _loaded(GIF[: PIXELS - 1] + b"\x0b" + GIF[PIXELS:])
-    assert fault.value.reason == "UNSUPPORTED_FORMAT"
+    fault = pictures.fault(GIF[: PIXELS - 1] + b"\x0b" + GIF[PIXELS:])
+    assert fault.reason == "UNSUPPORTED_FORMAT"
+    assert "its codes begin with 11 bits" in fault.message and "convert it to PNG" in fault.message
 
 
 def test_bytes_between_blocks_are_skipped() -> None:

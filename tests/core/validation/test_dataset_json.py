@@ -16,6 +16,7 @@ from helpers.hostile import make_tree
 from helpers.memory import traced_memory
 from helpers.resealing import read_ledger, write_ledger
 
+from shardwright.core import storage
 from shardwright.core.shards.finish import write_ledger as write_whole_ledger
 from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.core.validation import dataset_json
@@ -81,10 +82,6 @@ def with_header(ledgers: DatasetLedgers, names: Iterable[str], **fields: Any) ->
     return ledgers._replace(by_shard=by_shard)
 
 
-def files_of(directory: Path) -> list[str]:
-    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
-
-
 @pytest.mark.parametrize("field", ["recipe", "plan_digest"])
 def test_shards_of_other_settings_are_named(made: Dataset, ledgers: DatasetLedgers, field: str) -> None:
     first, *_ = ledgers.by_shard
@@ -114,18 +111,18 @@ def test_ledgers_of_no_shard_and_of_images_without_a_split_are_compared(
     without = "_shards/none-00000-of-00001.jsonl.gz"
     header, *_ = read_ledger(copied, "train-00000-of-00003")
     write_ledger(copied, "none-00000-of-00001", [{**header, "sha256": ""}])
-    data = (copied / without).read_bytes()
-    gathered = dataset_json.gather_ledgers(str(copied), [], files_of(copied))
+    data, files = (copied / without).read_bytes(), storage.list_files(str(copied))
+    gathered = dataset_json.gather_ledgers(str(copied), [], files)
     assert list(gathered.without_shard) == [without]
     both = ledgers._replace(without_shard=gathered.without_shard)
     digest = hashlib.sha256(data).hexdigest()
     listed = replace(made, files={**made.files, without: digest})
-    assert not [*dataset_json.check_ledger_files(listed, both, files_of(copied))]
+    assert not [*dataset_json.check_ledger_files(listed, both, files)]
     wrong = replace(made, files={**made.files, without: DIGEST})
-    ((code, file, message),) = parts_of(dataset_json.check_ledger_files(wrong, both, files_of(copied)))
+    ((code, file, message),) = parts_of(dataset_json.check_ledger_files(wrong, both, files))
     assert (code, file) == ("LEDGER_MISMATCH", without) and f"begins {digest[:12]}" in message
     (copied / without).write_bytes(b"no ledger")
-    assert dataset_json.gather_ledgers(str(copied), [], files_of(copied)).without_shard == {}
+    assert dataset_json.gather_ledgers(str(copied), [], files).without_shard == {}
     lost = parts_of(dataset_json.check_ledger_files(listed, ledgers, [*made.files]))
     assert lost == [("LEDGER_MISMATCH", without, "the ledger is missing; convert wrote it")]
 
@@ -157,7 +154,7 @@ def test_files_for_other_tools_are_made_again_and_compared(copied: Path, made: D
 
 def test_changed_reports_are_found(copied: Path, made: Dataset) -> None:
     def found(dataset: Dataset = made) -> list[tuple[str, str]]:
-        checked = check_reports(str(copied), dataset, files_of(copied))
+        checked = check_reports(str(copied), dataset, storage.list_files(str(copied)))
         return [(item.shard, item.message) for item in checked]
 
     lost = replace(made, files={**made.files, "lost.jsonl": hashlib.sha256(b"a\n").hexdigest()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -54,16 +54,15 @@ OBJECTS: Mapping[str, Any] = {
 }
 
 
+def serialized(features: Iterable[FeatureSpec], values: Mapping[str, Any]) -> bytes:
+    """Serializes the values of features; None leaves one out."""
+    found = {spec.name: Feature(spec.type, values.get(spec.name)) for spec in features}
+    return encode_example({name: one for name, one in found.items() if one.values is not None})
+
+
 def record_of_objects(layout: str, values: Mapping[str, Any], several_labels: bool = False) -> bytes:
-    """Serializes the values of a layout's features; None leaves one out."""
-    features = extended(layout_by_name(layout), (), several_labels).features
-    return encode_example(
-        {
-            spec.name: Feature(spec.type, found)
-            for spec in features
-            if (found := {**PICTURE, **values}.get(spec.name)) is not None
-        }
-    )
+    """Serializes the values of a layout's features, with a picture."""
+    return serialized(extended(layout_by_name(layout), (), several_labels).features, {**PICTURE, **values})
 
 
 def found_in(layout: str, values: Mapping[str, Any], **schema: Any) -> list[tuple[str, str]]:
@@ -253,13 +252,8 @@ def record(pixels: Array, stored: str, changed: Mapping[str, Any] | None = None)
         "image/class/text": b"cat",
         **(changed or {}),
     }
-    return encode_example(
-        {
-            spec.name: Feature(spec.type, [values[spec.name]])
-            for spec in SCHEMA.features
-            if values[spec.name] is not None
-        }
-    )
+    listed = {name: [value] for name, value in values.items() if value is not None}
+    return serialized(SCHEMA.features, listed)
 
 
 def check(data: bytes, look: bool = False, schema: RecordSchema = SCHEMA) -> CheckedRecord:
