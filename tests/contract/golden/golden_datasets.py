@@ -111,8 +111,7 @@ def _coco(root: Path) -> Path:
         ]  # fmt: skip
         mask = Image.new("RGB", (width, height))
         mask.paste((9, 0, 0), (4, 4, 40, 30))
-        (root / "annotations" / "panoptic").mkdir(parents=True, exist_ok=True)
-        mask.save(root / "annotations" / "panoptic" / f"{i}.png")
+        mask.save(_made(root / "annotations" / "panoptic") / f"{i}.png")
         segment = {"id": 9, "category_id": 3, "iscrowd": 0, "area": 936, "bbox": [4, 4, 36, 26]}
         segments.append({"image_id": 100 + i, "file_name": f"{i}.png", "segments_info": [segment]})
     things = [{**item, "isthing": 1} for item in _CATEGORIES]
@@ -139,8 +138,7 @@ def _panoptic(root: Path) -> Path:
 def _yolo(root: Path) -> Path:
     names = []
     for i, name, _, _ in _objects(root):
-        (root / "labels").mkdir(exist_ok=True)
-        (root / "labels" / f"{i}.txt").write_text("0 0.5 0.5 0.4 0.25\n1 0.25 0.5 0.125 0.5 0.875\n")
+        (_made(root / "labels") / f"{i}.txt").write_text("0 0.5 0.5 0.4 0.25\n1 0.25 0.5 0.125 0.5 0.875\n")
         names.append(f"./images/{name}")
     (root / "train.txt").write_text("\n".join(names[:3]))
     (root / "val.txt").write_text("\n".join(names[3:]))
@@ -150,8 +148,7 @@ def _yolo(root: Path) -> Path:
 
 def _voc(root: Path) -> Path:
     for i, name, width, height in _objects(root):
-        (root / "annotations").mkdir(exist_ok=True)
-        (root / "annotations" / f"{i}.xml").write_text(
+        (_made(root / "annotations") / f"{i}.xml").write_text(
             f"<annotation><filename>{name}</filename><size><width>{width}</width><height>{height}</height>"
             "<depth>3</depth></size><object><name>dog</name><difficult>1</difficult><bndbox><xmin>5</xmin>"
             "<ymin>6</ymin><xmax>30</xmax><ymax>29</ymax></bndbox></object></annotation>"
@@ -182,8 +179,7 @@ def _masks(root: Path) -> Path:
     for i, name, width, height in _objects(root):
         pixels = np.zeros((height, width), np.uint8)
         pixels[: height // 2] = 1 + i % 2
-        (root / "masks").mkdir(exist_ok=True)
-        Image.fromarray(pixels).save(root / "masks" / Path(name).with_suffix(".png").name)
+        Image.fromarray(pixels).save(_made(root / "masks") / Path(name).with_suffix(".png").name)
     return root
 
 

@@ -60,17 +60,14 @@ def _damage(dataset: str, number: int) -> Mutation:
 
 def _among_many() -> Iterator[Mutation]:
     """Yields changes to one line of a long ledger."""
+    place = (MANY, "train-00000-of-00001")
     for field, value in {
         "key": "class0/other.jpg", "sha256": "0" * 64, "label": "class9", "offset": 1, "length": 1,
         "stored": "0" * 64, "format": "png", "source_width": 7, "outcome": "quarantined", "digest": "0" * 16,
     }.items():  # fmt: skip
-        yield ledger(f"one line of many: {field}", set_at(70, field, value), MANY, "train-00000-of-00001")
-    yield ledger(
-        "one line of many: label removed", lambda it: it[70].pop("label"), MANY, "train-00000-of-00001"
-    )
-    yield ledger(
-        "two lines of many exchanged", lambda it: it.insert(70, it.pop(71)), MANY, "train-00000-of-00001"
-    )
+        yield ledger(f"one line of many: {field}", set_at(70, field, value), *place)
+    yield ledger("one line of many: label removed", lambda it: it[70].pop("label"), *place)
+    yield ledger("two lines of many exchanged", lambda it: it.insert(70, it.pop(71)), *place)
 
 
 CHANGES = [

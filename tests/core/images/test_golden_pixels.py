@@ -159,29 +159,27 @@ def test_lab_tiff_becomes_srgb() -> None:
         assert np.abs(pictures.to_png(data).astype(int) - expected).max() <= 3
 
 
-@pytest.mark.parametrize(("depth", "scale"), [(1, 255), (2, 85), (4, 17), (8, 1), (16, 1)])
-def test_the_transparent_gray_of_a_png_is_transparent(depth: int, scale: int) -> None:
-    key = 1 if depth == 1 else 2
-    values = [key, 0]
-    row = (
-        struct.pack(">2H", *values)
-        if depth == 16
-        else sum(v << (16 - depth * (i + 1)) for i, v in enumerate(values)).to_bytes(2, "big")
-    )
-    data = pictures.raw_png((2, 1), depth, 0, [row], pictures.png_chunk(b"tRNS", struct.pack(">H", key)))
-    shown = pictures.to_png(data, background="#0a141e")
-    assert shown.tolist() == [[[10, 20, 30], [0, 0, 0]]]
-
-
-@pytest.mark.parametrize("depth", [8, 16])
-def test_the_transparent_color_of_a_png_is_transparent(depth: int) -> None:
-    key, other = ((1000, 2000, 3000), (1000, 2000, 40000)) if depth == 16 else ((1, 2, 3), (1, 2, 4))
-    row = struct.pack(">6H" if depth == 16 else "6B", *key, *other)
-    data = pictures.raw_png((2, 1), depth, 2, [row], pictures.png_chunk(b"tRNS", struct.pack(">3H", *key)))
+@pytest.mark.parametrize(
+    ("depth", "color_type", "key", "other"),
+    [
+        (1, 0, (1,), (0,)),
+        *((depth, 0, (2,), (0,)) for depth in (2, 4, 8, 16)),
+        (8, 2, (1, 2, 3), (1, 2, 4)),
+        (16, 2, (1000, 2000, 3000), (1000, 2000, 40000)),
+    ],
+)
+def test_the_transparent_color_of_a_png_is_transparent(
+    depth: int, color_type: int, key: tuple[int, ...], other: tuple[int, ...]
+) -> None:
+    bits = "".join(f"{sample:0{depth}b}" for sample in (*key, *other))
+    row = np.packbits([bit == "1" for bit in bits]).tobytes()
+    transparent = pictures.png_chunk(b"tRNS", struct.pack(f">{len(key)}H", *key))
+    data = pictures.raw_png((2, 1), depth, color_type, [row], transparent)
     shown = pictures.to_png(data, background="#0a141e")[0]
     assert shown[0].tolist() == [10, 20, 30]
-    scaled = [value / 257 if depth == 16 else value for value in other]
-    assert np.abs(shown[1] - np.array(scaled)).max() <= 1  # Pillow uses the upper byte of 16 bits
+    expected = np.array(other) * 255 / (2**depth - 1)
+    # Pillow uses the upper byte of colors of 16 bits.
+    assert np.abs(shown[1] - expected).max() <= (max(other) > 255)
 
 
 @pytest.mark.parametrize(

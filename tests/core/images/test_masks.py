@@ -446,9 +446,8 @@ def test_a_mask_that_is_part_of_a_file_is_binary(tmp_path: Path) -> None:
     mask = np.zeros((HIGH, WIDE), np.uint8)
     mask[2:9, 3:7] = 255
     path = tmp_path / "spool"
-    Image.fromarray(mask).save(path, "PNG")
-    place = ByteRange(str(path), 0, path.stat().st_size).encode()
-    _, result = annotated(blank(orientation=6), Annotations((cat(3, 2, 7, 9, mask_place=place),)))
+    annotations = Annotations((cat(3, 2, 7, 9, mask_place=part_of(path, mask)),))
+    _, result = annotated(blank(orientation=6), annotations)
     assert np.array_equal(png_pixels(result.values["object_mask"][0]), pictures.UPRIGHT[6](mask // 255))
     broken = ByteRange(str(path), 9, 30).encode()
     wrong = Annotations((cat(3, 2, 7, 9, mask_place=broken), ObjectAnnotation("dog", (1, 1, 2, 2))))
