@@ -370,13 +370,9 @@ def test_padding_after_the_scan_is_not_damage() -> None:
         assert _loaded(data[:-2] + padding + data[-2:]).damage == ""
 
 
-def test_unread_data_after_the_scan_is_damage() -> None:
+def test_unread_data_after_the_scan_and_damage_after_harmless_bytes_are_detected() -> None:
     data = JPEGS[0]
     assert _reason(data[:-2] + bytes(range(1, 200)) + data[-2:]) == "CORRUPT"
-
-
-def test_damage_is_detected_after_a_harmless_byte() -> None:
-    data = JPEGS[0]
     at = data.index(b"\xff\xdb")
     assert _reason(data[:at] + b"abc" + data[at : len(data) * 2 // 3] + b"\xff\xd9") == "TRUNCATED"
 
