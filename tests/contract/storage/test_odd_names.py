@@ -12,7 +12,7 @@ from helpers.listing import listed
 from helpers.packing import list_refs, tree_members
 from helpers.storage.buckets import Bucket
 from helpers.storage.imitation import Imitation
-from helpers.storage.proxy import Fault, Proxy, Request
+from helpers.storage.proxy import Fault, Proxy
 from helpers.storage.scripted import Response
 from helpers.trees import put_files
 
@@ -135,10 +135,7 @@ def test_many_objects_are_probed_at_once(bucket: Bucket, proxy: Proxy) -> None:
     for number in range(40):
         bucket.put(f"in/ant/{number}", picture(number) if number % 2 else b"text")
 
-    def slow(request: Request) -> Fault | None:
-        return Fault("delay", 0.05) if request.ranged else None
-
-    with proxy.watch(slow):
+    with proxy.watch(lambda request: Fault("delay", 0.05) if request.ranged else None):
         reasons = [ref.reason for ref in list_refs(f"{bucket.url}/in", "class_folders")]
     assert proxy.counts()["media"] == 40 and proxy.max_in_flight["media"] >= 12
     assert reasons.count("") == reasons.count("not_an_image") == 20

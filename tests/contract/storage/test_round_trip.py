@@ -252,11 +252,7 @@ def test_a_large_upload_survives_a_fault(
     file = tmp_path / "shard.tmp"
     file.write_bytes(data)
     chunks = iter(range(1000))
-
-    def rule(request: Request) -> Fault | None:
-        return fault if request.kind == "chunk" and next(chunks) == 4 else None
-
-    with proxy.watch(rule):
+    with proxy.watch(lambda request: fault if request.kind == "chunk" and next(chunks) == 4 else None):
         storage.move_into_place(str(file), f"{bucket.url}/shard")
     assert hashlib.sha256(bucket.get("shard")).digest() == hashlib.sha256(data).digest()
     assert not file.exists()
