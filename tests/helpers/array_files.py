@@ -10,7 +10,7 @@ import struct
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
@@ -22,7 +22,7 @@ from helpers.repository import PHOTOS
 
 tf = late("tensorflow")
 
-_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
 def colors(count: int, side: int = 32) -> np.ndarray:
@@ -76,35 +76,24 @@ def write_mnist(
     return folder
 
 
-def _short(text: str) -> bytes:
-    return b"U" + bytes([len(text)]) + text.encode()
+class _Python2Pickler(pickle._Pickler):
+    """Writes texts as Python 2 did, whose strings were bytes."""
 
+    dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)
 
-def _array_2(array: np.ndarray) -> bytes:
-    """Returns the opcodes with which Python 2 pickled an array of bytes."""
-    shape = b"(" + b"".join(b"J" + struct.pack("<i", side) for side in array.shape) + b"t"
-    dtype = b"cnumpy\ndtype\n" + _short("u1") + b"K\0K\1\x87R(K\3" + _short("|") + b"NNNJ\xff\xff\xff\xff" * 1
-    dtype += b"J\xff\xff\xff\xffK\0tb"
-    data = b"T" + struct.pack("<I", array.nbytes) + array.tobytes()
-    made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85" + _short("b") + b"\x87R"
-    return made + b"(K\1" + shape + dtype + b"\x89" + data + b"tb"
+    def save_string(self, text: str | bytes) -> None:
+        data = text.encode() if isinstance(text, str) else text
+        short = pickle.SHORT_BINSTRING + bytes((len(data) % 256,))
+        self.write((short if len(data) < 256 else pickle.BINSTRING + struct.pack("<i", len(data))) + data)
+
+    dispatch[str] = dispatch[bytes] = save_string
 
 
 def pickle_2(content: Mapping[str, Any]) -> bytes:
-    """Pickles like Python 2, whose strings were bytes; CIFAR was written in this way."""
-    steps = b"\x80\2}("
-    for key, entry in content.items():
-        steps += _short(key)
-        if isinstance(entry, np.ndarray):
-            steps += _array_2(entry)
-        elif isinstance(entry, str):
-            steps += _short(entry)
-        else:
-            items = (
-                _short(item) if isinstance(item, str) else b"M" + struct.pack("<H", item) for item in entry
-            )
-            steps += b"](" + b"".join(items) + b"e"
-    return steps + b"u."
+    """Pickles like Python 2 with an old NumPy; CIFAR was written in this way."""
+    file = io.BytesIO()
+    _Python2Pickler(file, 2).dump(content)
+    return file.getvalue().replace(b"cnumpy._core.", b"cnumpy.core.")
 
 
 def cifar_batch(pictures: np.ndarray, labels: np.ndarray, **more: Sequence[Any]) -> bytes:

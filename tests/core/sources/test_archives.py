@@ -40,48 +40,38 @@ from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT
 
+INNER = zip_of({"ant/9.png": picture(9)})
+#: Members, and their outcomes.
+MEMBERS = {
+    "ant/1.png": (picture(1), "written"),
+    "ant/no_extension": (picture(2, "JPEG"), "written"),
+    "ant/unknown.bin": (b"whatever", "not_an_image"),
+    "ant/notes.txt": (b"some text", "not_an_image"),
+    "ant/inner.zip": (INNER, "nested_archive"),
+    "ant/inner.7z": (b"7z", "nested_archive"),
+    "ant/inner_without_extension": (INNER, "nested_archive"),
+    "ant/drawing.svg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "UNSUPPORTED_FORMAT"),
+    "ant/broken.png": (b"no picture at all", "NOT_AN_IMAGE"),
+    "ant/.hidden.png": (picture(3), "dotfile"),
+    "__MACOSX/ant/._1.png": (b"\0\5\x16\7", "dotfile"),
+    "ant/Thumbs.db": (b"\xd0\xcf\x11\xe0", "dotfile"),
+    "ant/empty.png": (b"", "EMPTY_FILE"),
+}
+
 
 def test_members_that_are_not_images_are_filtered_and_unsafe_ones_are_written_nowhere(
     tmp_path: Path,
 ) -> None:
-    inner = zip_of({"ant/9.png": picture(9)})
-    members = {
-        "ant/1.png": picture(1),
-        "ant/no_extension": picture(2, "JPEG"),
-        "ant/unknown.bin": b"whatever",
-        "ant/notes.txt": b"some text",
-        "ant/inner.zip": inner,
-        "ant/inner.7z": b"7z",
-        "ant/inner_without_extension": inner,
-        "ant/drawing.svg": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
-        "ant/broken.png": b"no picture at all",
-        "ant/.hidden.png": picture(3),
-        "__MACOSX/ant/._1.png": b"\0\5\x16\7",
-        "ant/Thumbs.db": b"\xd0\xcf\x11\xe0",
-        "ant/empty.png": b"",
-        "../../up.png": picture(4),
-        "/abs.png": picture(5),
-        "empty/": b"",
+    unsafe = {"../../up.png": picture(4), "/abs.png": picture(5)}
+    members = {name: data for name, (data, _) in MEMBERS.items()} | unsafe
+    expected = {name: outcome for name, (_, outcome) in MEMBERS.items()}
+    expected |= dict.fromkeys(("%2E%2E/%2E%2E/up.png", "%2Fabs.png"), "UNSAFE_MEMBER")
+    packed = tar_of(members)
+    archives = {
+        "a.zip": zip_of({**members, "empty/": b""}),
+        "b.tar": packed,
+        "c.tgz": PACKERS[".tar.gz"](packed),
     }
-    expected = {
-        "ant/1.png": "written",
-        "ant/no_extension": "written",
-        "ant/unknown.bin": "not_an_image",
-        "ant/notes.txt": "not_an_image",
-        "ant/inner.zip": "nested_archive",
-        "ant/inner.7z": "nested_archive",
-        "ant/inner_without_extension": "nested_archive",
-        "ant/drawing.svg": "UNSUPPORTED_FORMAT",
-        "ant/broken.png": "NOT_AN_IMAGE",
-        "ant/.hidden.png": "dotfile",
-        "__MACOSX/ant/._1.png": "dotfile",
-        "ant/Thumbs.db": "dotfile",
-        "ant/empty.png": "EMPTY_FILE",
-        "%2E%2E/%2E%2E/up.png": "UNSAFE_MEMBER",
-        "%2Fabs.png": "UNSAFE_MEMBER",
-    }
-    packed = tar_of({k: v for k, v in members.items() if k != "empty/"})
-    archives = {"a.zip": zip_of(members), "b.tar": packed, "c.tgz": PACKERS[".tar.gz"](packed)}
     put_files(tmp_path / "in", archives)
     convert(input=tmp_path / "in", output=tmp_path / "out", max_bad_fraction=1, verify="none")
     assert not (tmp_path / "out" / "_work" / "spool").exists()

@@ -45,11 +45,7 @@ SHARDS = ("00000/000000000.jpg", "00000/000000001.jpg", "00001/000010000.jpg")
 
 def write_files(root: Path, paths: Iterable[str]) -> Path:
     """Writes a photo under each path, or text if the name is not that of an image."""
-    return put_files(root, {path: data_of(path) for path in paths})
-
-
-def data_of(path: str) -> bytes:
-    return JPEG if path.endswith((".jpg", ".JPG", "image")) else b"some text\n"
+    return put_files(root, {path: JPEG if path.endswith(("jpg", "image")) else "text" for path in paths})
 
 
 def classes(found: list[Any], prefix: str = "") -> dict[str, tuple[str, str]]:
@@ -58,14 +54,19 @@ def classes(found: list[Any], prefix: str = "") -> dict[str, tuple[str, str]]:
     return {key.removeprefix(prefix): (ref.split, ref.label) for key, ref in refs if ref.is_candidate}
 
 
+def packed(folder: Path, form: str) -> tuple[Path, str, str]:
+    """Returns a folder, or a zip or tar of it; its source, and the beginning of its keys."""
+    if form == "disk":
+        return folder, "class_folders", ""
+    path = folder.parent / f"x.{form}"
+    path.write_bytes((zip_of if form == "zip" else tar_of)(tree_members(folder)))
+    return path, "archives", f"x.{form}!"
+
+
 def places(root: Path, form: str, paths: Iterable[str], **settings: Any) -> dict[str, tuple[str, str]]:
     """Returns path -> (split, class) of the candidates of a tree, on a disk or packed."""
-    if form == "disk":
-        return classes(list_refs(write_files(root / "in", paths), "class_folders", **settings))
-    root.mkdir(exist_ok=True)
-    file = root / f"in.{form}"
-    file.write_bytes((zip_of if form == "zip" else tar_of)({path: data_of(path) for path in paths}))
-    return classes(list_refs(file, **settings), f"in.{form}!")
+    path, source, prefix = packed(write_files(root / "in", paths), form)
+    return classes(list_refs(path, source, **settings), prefix)
 
 
 FORMS = pytest.mark.parametrize("form", ["disk", "zip", "tar"])
@@ -375,16 +376,7 @@ def test_the_files_output_of_img2dataset_is_read(tmp_path: Path) -> None:
     assert {*labels(source, folders="classes").values()} == {"00000", "00001"}
 
 
-def packed(folder: Path, form: str) -> tuple[Path, str, str]:
-    """Returns a folder, or a zip or tar of it; its source, and the beginning of its keys."""
-    if form == "disk":
-        return folder, "class_folders", ""
-    path = folder.parent / f"x.{form}"
-    path.write_bytes((zip_of if form == "zip" else tar_of)(tree_members(folder)))
-    return path, "archives", f"x.{form}!"
-
-
-@pytest.mark.parametrize("form", ["disk", "zip", "tar"])
+@FORMS
 @pytest.mark.parametrize(
     ("fields", "settings", "labels", "ids"),
     [
@@ -407,19 +399,13 @@ def test_metadata_can_give_the_class(
     assert others == {"00000_stats.json", "00001_stats.json", "00000.parquet", "00001.parquet"}
 
 
-def put(root: Path, **files: str | None) -> Path:
-    """Writes `FOLDER__NAME=TEXT`, or a photo if there is no text; `_jpg` and similar become extensions."""
-    paths = {name: name.replace("__", "/").replace("_", ".") for name in files}
-    photo = IMAGES[0].read_bytes()
-    return put_files(root, {paths[name]: text.encode() if text else photo for name, text in files.items()})
-
-
 def test_the_class_of_a_folder_takes_precedence(tmp_path: Path) -> None:
     """Metadata adds columns; it gives the class only with `--label_column`."""
-    source = put(
-        tmp_path / "in", cat__1_jpg=None, cat__1_json='{"label": "dog", "price": 1.5, "kind": "tom"}',
-        cow__2_jpg=None, cow__2_json='{"price": 2, "kind": "bull"}',
-    )  # fmt: skip
+    files = {
+        "cat/1.jpg": JPEG, "cat/1.json": '{"label": "dog", "price": 1.5, "kind": "tom"}',
+        "cow/2.jpg": JPEG, "cow/2.json": '{"price": 2, "kind": "bull"}',
+    }  # fmt: skip
+    source = put_files(tmp_path / "in", files)
     for column, labels in ({"extra_columns": "price:float"}, ("cat", "cow")), (
         {"label_column": "kind"}, ("tom", "bull")
     ):  # fmt: skip
@@ -428,7 +414,8 @@ def test_the_class_of_a_folder_takes_precedence(tmp_path: Path) -> None:
 
 
 def test_metadata_is_used_only_if_every_image_has_some(tmp_path: Path) -> None:
-    source = put(tmp_path / "in", cat__1_jpg=None, cat__1_json='{"price": 1}', cow__2_jpg=None)
+    files = {"cat/1.jpg": JPEG, "cat/1.json": '{"price": 1}', "cow/2.jpg": JPEG}
+    source = put_files(tmp_path / "in", files)
     assert set(by_key(list_refs(source, "class_folders"))) == {"cat/1.jpg", "cat/1.json", "cow/2.jpg"}
     for form in ("disk", "zip"):
         path, _, _ = packed(source, form)
@@ -439,11 +426,11 @@ def test_metadata_is_used_only_if_every_image_has_some(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["disk", "zip"])
 def test_bad_metadata_is_a_fault_only_if_it_is_needed(tmp_path: Path, form: str) -> None:
-    source = put(
-        tmp_path / "in", cat__1_jpg=None, cat__1_json='{"price": 1}', cow__2_jpg=None, cow__2_json="{oops",
-        emu__3_jpg=None, emu__3_txt="a bird",
-    )  # fmt: skip
-    source, name, prefix = packed(source, form)
+    files = {
+        "cat/1.jpg": JPEG, "cat/1.json": '{"price": 1}', "cow/2.jpg": JPEG, "cow/2.json": "{oops",
+        "emu/3.jpg": JPEG, "emu/3.txt": "a bird",
+    }  # fmt: skip
+    source, name, prefix = packed(put_files(tmp_path / "in", files), form)
     plain = by_key(list_refs(source, name))
     assert len(plain) == 3 and all(ref.is_candidate for ref in plain.values())
     found = by_key(list_refs(source, name, extra_columns="price:float"))

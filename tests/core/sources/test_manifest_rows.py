@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow
-import pyarrow as pa
 import pytest
 from helpers.annotation_sets.manifest_rows import put_imagenet, row_of
 from helpers.embedded import png, read, refs_of
@@ -142,7 +141,7 @@ def test_metadata_beside_its_images_is_read(tmp_path: Path, kind: str) -> None:
             row["objects"] = [{"bbox": box, "category": name} for box, name in pairs]
         write_jsonl(tmp_path / "metadata.jsonl", rows)
     elif kind == "parquet":
-        parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "metadata.parquet")
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "metadata.parquet")
     else:
         write = json.dumps if kind == "csv" else str
         cells = [(row["file_name"], write(row["objects"])) for row in rows]
@@ -316,7 +315,7 @@ VALUES: dict[str, list[Any]] = {
     "double": [1e-50, math.nan], "string": ["é|\u2028,\"'", "x"], "bytes": ["\x1f", "b"],
 }  # fmt: skip
 ARROW = {
-    "bool": pyarrow.bool_(), "enum": pyarrow.int8(), "int32": pyarrow.int32(), "uint32": pyarrow.uint32(),
+    "bool": pyarrow.bool_(), "enum": pyarrow.int64(), "int32": pyarrow.int32(), "uint32": pyarrow.uint32(),
     "int64": pyarrow.int64(), "uint64": pyarrow.uint64(), "float": pyarrow.float32(),
     "double": pyarrow.float64(), "string": pyarrow.string(), "bytes": pyarrow.binary(),
 }  # fmt: skip
@@ -343,17 +342,11 @@ def as_csv(file: Path) -> Path:
 
 
 def as_parquet(file: Path) -> Path:
-    rows, columns = rows_of(), {}
-    for name in rows[0]:
-        values = [row[name] for row in rows]
-        type_ = ARROW.get(name.partition("_")[0])
-        if type_ == pyarrow.binary():
-            values = [[item.encode() for item in v] if isinstance(v, list) else v.encode() for v in values]
-        if type_ == pyarrow.int8():
-            type_ = pyarrow.int64()  # an enum, whatever its width
-        type_ = pyarrow.list_(type_) if type_ and name.endswith("_list") else type_
-        columns[name] = pyarrow.array(values, type_)
-    return write_parquet(file, **columns)
+    kinds = [(f"{name}_one", type_) for name, type_ in ARROW.items()]
+    kinds += [(f"{name}_list", pyarrow.list_(type_)) for name, type_ in ARROW.items()]
+    schema = pyarrow.schema([("path", pyarrow.string()), ("label", pyarrow.string()), *kinds])
+    parquet.write_table(pyarrow.Table.from_pylist(rows_of(), schema), file)
+    return file
 
 
 MAKERS: dict[str, Callable[[Path], Path]] = {
