@@ -21,7 +21,8 @@ from shardwright.core.plan.request import read_layout
 from shardwright.core.records.build import label_ids
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.listing import left_out_refs
+from shardwright.core.sources.listing import list_part
+from shardwright.core.sources.rules import Rules
 from shardwright.core.sources.source import Context, Input, source_by_name
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.annotations import Annotations, decode_annotations
@@ -143,10 +144,9 @@ def found_in(
     else:
         checked.check()
         (item,) = check_inputs(checked, None)
-    context, chosen = Context(checked, Spool(str(spool))), source_by_name(item.source)
-    parts = pickle.loads(pickle.dumps([*chosen.parts(item, context)]))
-    lists = (left_out_refs(part) if part.left_out else chosen.list_part(part, context) for part in parts)
-    return item, [one for items in lists for one in items]
+    context = Context(checked, Spool(str(spool)), Rules(class_needed=False))
+    parts = pickle.loads(pickle.dumps([*source_by_name(item.source).parts(item, context)]))
+    return item, [one for part in parts for one in list_part(part, context)]
 
 
 def listed(

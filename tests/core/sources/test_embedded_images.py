@@ -50,6 +50,14 @@ def _bytes(refs: list[ImageRef]) -> list[bytes | None]:
     return [read(ref) if ref.is_candidate else None for ref in refs]
 
 
+def _write(folder: Path, kind: str, **how: Any) -> Path:
+    """Writes six rows as an Arrow file, an Arrow stream, or Parquet."""
+    six = table_of(_IMAGES, label=_LABELS)
+    if kind in ("file", "stream"):
+        return write_arrow(folder / "x.arrow", six, kind == "file")
+    return write_parquet(folder / "x.parquet", six, **how)
+
+
 @settings(max_examples=examples(120), deadline=None)
 @given(st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=12), _WAYS, st.booleans())
 def test_parquet_gives_the_bytes_that_were_written(
@@ -98,18 +106,17 @@ def test_rows_have_keys_states_and_messages(tmp_path: Path) -> None:
     assert same == [number != 3 for number in range(6)]
 
 
-@pytest.mark.parametrize("kind", ["Parquet", "Arrow file", "Arrow stream"])
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
 def test_a_file_that_changed_since_it_was_listed_is_not_read(tmp_path: Path, kind: str) -> None:
-    if kind == "Parquet":
-        path = write_parquet(tmp_path / "x.parquet", table_of(_IMAGES))
-    else:
-        path = write_arrow(tmp_path / "x.arrow", table_of(_IMAGES), kind == "Arrow file")
-    rows = parquet_rows.RowGroups if kind == "Parquet" else parquet_rows.RecordBatches
+    path = _write(tmp_path, kind)
+    form, rows = "Arrow", parquet_rows.RecordBatches
+    if kind == "parquet":
+        form, rows = "Parquet", parquet_rows.RowGroups
     state = storage.state_of(str(path))
-    assert sum(count for count, _ in parquet_rows.read_apart(kind.split()[0], state, rows.sizes)) == 6
+    assert sum(count for count, _ in parquet_rows.read_apart(form, state, rows.sizes)) == 6
     os.utime(path, ns=(1, 1))
     with pytest.raises(EngineError, match=f"{path} changed while the job was reading its input"):
-        parquet_rows.read_apart(kind.split()[0], state, rows.sizes)
+        parquet_rows.read_apart(form, state, rows.sizes)
 
 
 def test_rows_without_bytes_are_read_by_their_path(tmp_path: Path) -> None:
@@ -252,14 +259,6 @@ def test_damaged_pages_are_quarantined_and_no_row_is_lost(tmp_path: Path, how: s
         assert [int(ref.key[-1]) for ref in refs] == list(range(6)) and _bytes(refs[:3]) == _IMAGES[:3]
         if how == "checksum" and place >= begin + 100:
             assert all(data in (None, image) for data, image in zip(_bytes(refs[3:]), _IMAGES[3:]))
-
-
-def _write(folder: Path, kind: str, **how: Any) -> Path:
-    """Writes six rows as an Arrow file, an Arrow stream, or Parquet."""
-    six = table_of(_IMAGES, label=_LABELS)
-    if kind in ("file", "stream"):
-        return write_arrow(folder / "x.arrow", six, kind == "file")
-    return write_parquet(folder / "x.parquet", six, **how)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "file", "stream"])

@@ -19,7 +19,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.embedded import png, table_of, write_parquet
 from helpers.hostile import make_tree
-from helpers.listing import listed, look_at, put_photos
+from helpers.listing import found_in, listed, look_at, put_photos
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -30,8 +30,7 @@ from shardwright.core.sources.class_folders import folder_parts
 from shardwright.core.sources.file_states import TouchedFiles, name_hash
 from shardwright.core.sources.folder_tree import FolderTree
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.inputs import recognize
-from shardwright.core.sources.listing import Confinement, ListingDigest, add_up, input_parts, list_part
+from shardwright.core.sources.listing import Confinement, ListingDigest, add_up, list_part
 from shardwright.core.sources.rules import make_rules
 from shardwright.core.sources.source import Context, Input, InputPart, source_by_name
 from shardwright.core.sources.spool import Spool
@@ -388,16 +387,8 @@ def test_a_new_link_to_an_old_file_counts_as_touched(tmp_path: Path) -> None:
 
 def _listed(path: Path, **values: Any) -> list[tuple[str, str]]:
     """Returns the file name and the reason for leaving it out, for every image that a conversion lists."""
-    settings = ConvertSettings(input=(str(path),), **values)
-    settings.check()
-    item = recognize(Input(str(path), ""), look_at(path), settings)
-    context = Context(settings, Spool(str(path.parent.parent)), make_rules(settings, (), 0))
-    return [
-        (os.path.basename(found.uri), found.reason)
-        for part in input_parts([item], context)
-        for found in list_part(part, context)
-        if isinstance(found, ImageRef)
-    ]
+    _, found = found_in(path, values, spool=path.parent.parent)
+    return [(os.path.basename(one.uri), one.reason) for one in found if isinstance(one, ImageRef)]
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import base64
 import gzip
 import io
 import os
-import random
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from helpers.annotation_sets import labelme
 from helpers.hostile import document, picture, run
 from helpers.listing import Listed, listed, put_photos
 from helpers.manifests import write_csv
+from helpers.mutants import mutants
 from helpers.packing import tar_of, zip_of
 from helpers.records import quarantine
 from helpers.trees import put_files
@@ -132,14 +132,6 @@ def test_files_without_permission_are_faults(tmp_path: Path) -> None:
     assert found["ant/1.psd"] == "UNREADABLE" and found["ant/3"] == "not_an_image"
 
 
-def _damaged(data: bytes, chance: random.Random) -> bytes:
-    """Returns a file that is cut off and has wrong bytes after its signature."""
-    changed = bytearray(data[: chance.randrange(40, len(data))])
-    for _ in range(chance.randrange(9)):
-        changed[chance.randrange(4, len(changed))] = chance.randrange(256)
-    return bytes(changed)
-
-
 def _put_masks(root: Path) -> None:
     """Writes LabelMe files whose masks are no pictures, or damaged ones."""
     header = b"\x89PNG\r\n\x1a\n"
@@ -154,14 +146,13 @@ def _put_masks(root: Path) -> None:
 
 def _put_files(root: Path) -> None:
     """Writes damaged pictures of many formats, and a damaged archive of them."""
-    chance = random.Random(1)
     colors = Image.effect_noise((40, 30), 60).convert("RGB")
     files = {"good/1.png": picture(1)}
     for kind in ("JPEG", "PNG", "GIF", "WEBP", "BMP", "PPM", "JPEG2000", "AVIF", "TIFF"):
         buffer = io.BytesIO()
         colors.save(buffer, kind)
-        for number in range(4):
-            files[f"bad/{number}.{kind.lower()}"] = _damaged(buffer.getvalue(), chance)
+        for number, damaged in enumerate(mutants(buffer.getvalue(), 4)):
+            files[f"bad/{number}.{kind.lower()}"] = damaged
     put_files(root / "files", files)
     packed = gzip.compress(tar_of(files), mtime=0)
     (root / "packed.tar.gz").write_bytes(packed[: len(packed) * 2 // 3])
