@@ -10,11 +10,10 @@ import pyarrow
 from PIL import Image
 from pyarrow import parquet
 
-from helpers.listing import found_in
+from helpers.listing import listed
 from helpers.pictures import file_of
 from shardwright.core.images.read import read_image
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.labels import ClassId
 
 #: Files that the datasets library wrote.
 HUGGING_FACE = Path(__file__).parent / "hugging_face"
@@ -55,9 +54,8 @@ def refs_of(
 ) -> tuple[list[ImageRef], Mapping[str, int]]:
     """Returns the references of an input in the order of their rows, and the ids of classes."""
     spool.mkdir(exist_ok=True)
-    _, found = found_in(path, {"layout": layout, **given}, spool=spool)
-    ids = {one.name: one.id for one in found if isinstance(one, ClassId)}
-    return [one for one in found if isinstance(one, ImageRef)], ids
+    found = listed(path, layout, spool, **given)
+    return [*found.refs.values()], found.ids
 
 
 def read(ref: ImageRef) -> bytes:

@@ -18,6 +18,7 @@ from helpers.tfrecords import (
     JPEGS,
     PNG,
     SUFFIX,
+    converted,
     example,
     object_record,
     offsets_of,
@@ -30,7 +31,6 @@ from helpers.trees import put_files
 
 from shardwright.core.images.read import read_image
 from shardwright.core.sources.tfrecord import SOURCE
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
@@ -38,23 +38,11 @@ from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every second of the example pictures."""
-    return copy_photos(tmp_path_factory.mktemp("few") / "photos", step=2)
-
-
-@pytest.fixture(scope="module")
-def own(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of ours with three splits that keeps the pictures' bytes."""
-    output = tmp_path_factory.mktemp("own") / "dataset"
-    convert(
-        input=str(few),
-        output=str(output),
-        splits="train=0.6,validation=0.2,test=0.2",
-        shards="train=3,validation=1,test=2",
-        verify="none",
-    )
-    return output
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of ours with three splits that keeps the bytes of every second example picture."""
+    root = tmp_path_factory.mktemp("own")
+    settings = {"splits": "train=0.6,validation=0.2,test=0.2", "shards": "train=3,validation=1,test=2"}
+    return converted(copy_photos(root / "photos", step=2), root / "dataset", **settings)
 
 
 @pytest.fixture(scope="module")
