@@ -14,6 +14,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from helpers.embedded import refs_of
@@ -110,12 +111,9 @@ def test_an_archive_that_changes_stops_the_job(tmp_path: Path) -> None:
 def test_a_fault_while_members_are_probed_is_reported_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str, error: OSError, sentence: str
 ) -> None:
-    def fail(*_: object) -> bytes:
-        raise error
-
     members = {"1.jpg": picture(1, "JPEG"), "1.cls": b"7", "no_extension": picture(2)}
     (tmp_path / name).write_bytes(zip_of(members) if name == "a.zip" else tar_of(members))
-    monkeypatch.setattr(storage, "read_range", fail)
+    monkeypatch.setattr(storage, "read_range", mock.Mock(side_effect=error))
     with pytest.raises(EngineError, match=sentence):
         list_refs(tmp_path / name, source)
 

@@ -405,17 +405,6 @@ _CALLS: tuple[Any, ...] = (
 )
 
 
-class _Persistent(pickle.Pickler):
-    def persistent_id(self, value: Any) -> Any:
-        return "pwned" if isinstance(value, set) else None
-
-
-def _with_persistent_id(protocol: int) -> bytes:
-    file = io.BytesIO()
-    _Persistent(file, protocol).dump([set()])
-    return file.getvalue()
-
-
 @pytest.fixture
 def extension() -> Any:
     copyreg.add_extension("os", "system", 7)
@@ -431,7 +420,8 @@ def test_no_code_is_run(
     for made in (
         pickle.dumps(object(), protocol),
         *(pickle.dumps([_Calls(*call)], protocol) for call in _CALLS),
-        _with_persistent_id(protocol),
+        b"Ppwned\n.",  # values that a program keeps outside of its pickles
+        b"\x80\x02U\5pwnedQ.",
         b"\x80\x02\x82\x07(X\x0b\0\0\0touch pwnedtR.",
         b"(X\x0b\0\0\0touch pwnedios\nsystem\n.",
         b"(cos\nsystem\nX\x0b\0\0\0touch pwnedo.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -238,18 +237,14 @@ def test_annotations_without_an_image_are_reported(tmp_path: Path, photos: list[
     assert STRAYS[change] in found.refs[key].message and found.refs[key].split == "none"
 
 
-WRONG_FILES: Mapping[str, tuple[str, str]] = {
-    "no images": ('{"annotations": [{"image_id": 1}], "categories": []}', "no array of images"),
-    "two names": (
-        '{"images": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',
-        "stands for two names",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", WRONG_FILES)
-def test_other_files_are_not_coco(tmp_path: Path, photos: list[Photo], what: str) -> None:
-    text, says = WRONG_FILES[what]
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"annotations": [{"image_id": 1}], "categories": []}', "no array of images"),
+        ('{"images": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}', "for two names"),
+    ],
+)
+def test_other_files_are_not_coco(tmp_path: Path, photos: list[Photo], text: str, says: str) -> None:
     message = refusal(save(tmp_path / "val2017" / "x.json", text), "detection", source="coco")
     assert says in message and "\n" not in message
 

@@ -21,6 +21,7 @@ from helpers.annotation_sets.voc import put_list, put_voc
 from helpers.annotation_sets.yolo import DARKNET, put_darknet, put_labels
 from helpers.hostile import check_books, make_tree
 from helpers.listing import listed, put_photos, refusal
+from helpers.packing import PICTURES, tar_of, zip_of
 from helpers.records import labels_by_key
 from helpers.repository import PHOTOS, ROOT
 from helpers.trees import put_files
@@ -132,16 +133,15 @@ def test_a_stray_file_does_not_hide_the_class_folders(
     tmp_path: Path, sound_dataset: Path, stray: str
 ) -> None:
     make_tree(tmp_path / "in", classes=("fruit", "birds"))
-    path = tmp_path / "in" / stray
-    if path.suffix in (".zip", ".tar"):
-        made = shutil.make_archive(str(tmp_path / "made"), path.suffix[1:], PHOTOS, "fruit")
-        shutil.copy(made, path)
-    elif path.suffix == ".tfrecord":
-        shutil.copy(next(sound_dataset.glob("*.tfrecord")), path)
-    elif path.suffix == ".npy":
-        np.save(path, np.zeros((4, 8, 8, 3), np.uint8))
-    else:
-        path.write_text("image,label\na.png,a\n")
+    np.save(tmp_path / "images.npy", np.zeros((4, 8, 8, 3), np.uint8))
+    contents = {
+        ".zip": zip_of(PICTURES),
+        ".tar": tar_of(PICTURES),
+        ".tfrecord": next(sound_dataset.glob("*.tfrecord")).read_bytes(),
+        ".npy": (tmp_path / "images.npy").read_bytes(),
+        ".csv": b"image,label\na.png,a\n",
+    }
+    put_files(tmp_path / "in", {stray: contents[Path(stray).suffix]})
     settings = ConvertSettings(input=(str(tmp_path / "in"),))
     assert [item.source for item in check_inputs(settings, None)] == ["class_folders"]
 

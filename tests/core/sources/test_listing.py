@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import apache_beam as beam
 import pytest
@@ -30,7 +31,6 @@ from shardwright.core.sources import class_folders, input_probe
 from shardwright.core.sources.class_folders import folder_parts
 from shardwright.core.sources.file_states import TouchedFiles, name_hash
 from shardwright.core.sources.folder_tree import FolderTree
-from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.listing import Confinement, ListingDigest, add_up, list_part
 from shardwright.core.sources.rules import make_rules
 from shardwright.core.sources.source import Context, Input, InputPart, source_by_name
@@ -143,26 +143,18 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("several", [True, False])
-def test_the_meaning_of_the_folders_is_found_once(
-    tmp_path: Path, several: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_meaning_of_the_folders_is_found_once(tmp_path: Path, several: bool) -> None:
     source, spool = tmp_path / "in", tmp_path / "spool"
     spool.mkdir()
     paths = [b"train/a/1.jpg", b"train/caf\xe9/2.jpg", b"val/a\nb/3.jpg", b"4.jpg", b"val/\xff.jpg"]
     make_files(os.fsencode(source), dict.fromkeys(paths, b""), {b"train/up": b".."})
-    expected, calls = entries_of(str(source)), list[str]()
-    real = class_folders.find_tree
-
-    def counted(probe: InputProbe, *rest: Any) -> FolderTree:
-        calls.append(probe.path)
-        return real(probe, *rest)
-
-    monkeypatch.setattr(class_folders, "find_tree", counted)
+    expected = entries_of(str(source))
     chosen = ConvertSettings(input=(str(source),))
     flags = ["--runner=FnApiRunner"]
     if several:
         flags += ["--direct_running_mode=multi_threading", "--direct_num_workers=2"]
-    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+    find_tree = mock.patch.object(class_folders, "find_tree", wraps=class_folders.find_tree)
+    with find_tree as found, beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
         refs, *_ = pipeline | "ListSources" >> ListSources(
             [Input(str(source), "in/", "class_folders")],
             Context(chosen, Spool(str(spool)), make_rules(chosen, (), 0)),
@@ -170,7 +162,7 @@ def test_the_meaning_of_the_folders_is_found_once(
         assert_that(refs | beam.Map(repr), equal_to([*expected]))
         labels = " ".join(pipeline.applied_labels)
     assert ("SpreadOut" in labels) == several
-    assert calls == [str(source)]
+    assert [call.args[0].path for call in found.call_args_list] == [str(source)]
 
 
 Capture = pytest.CaptureFixture[str]
@@ -258,22 +250,15 @@ def test_many_files_beside_images_are_not_all_kept(tmp_path: Path) -> None:
     assert "labels.csv" in files and len(files) == 4
 
 
-def test_folders_inside_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_inside_are_listed_once(tmp_path: Path) -> None:
     """Each kind of source looks into `train`, which may hold a million images."""
-    listed: list[str] = []
-    scan = os.scandir
-
-    def counted(path: str) -> object:
-        listed.append(path)
-        return scan(path)
-
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "1.jpg").touch()
-    monkeypatch.setattr(os, "scandir", counted)
-    probe = look_at(tmp_path)
-    assert [probe.inside("train").files for _ in range(3)] == [("1.jpg",)] * 3
-    assert probe.images_below == 1
-    assert listed.count(str(tmp_path / "train")) == 1
+    with mock.patch.object(os, "scandir", wraps=os.scandir) as scan:
+        probe = look_at(tmp_path)
+        assert [probe.inside("train").files for _ in range(3)] == [("1.jpg",)] * 3
+        assert probe.images_below == 1
+    assert scan.mock_calls.count(mock.call(str(tmp_path / "train"))) == 1
 
 
 def test_the_number_of_a_name_depends_on_its_bytes_and_uses_64_bits() -> None:
