@@ -201,9 +201,7 @@ def test_bad_annotations_are_dropped_or_fail_their_image(tmp_path: Path) -> None
     photo = put_photos(tmp_path / "one")[2]
     assert len(photo.boxes) == 2
     names = {f"{number:02d}.jpg": change for number, change in enumerate(BAD_ANNOTATIONS)}
-    (tmp_path / "val2017").mkdir()
-    for name in names:
-        shutil.copy(tmp_path / "one" / photo.name, tmp_path / "val2017" / name)
+    put_files(tmp_path / "val2017", dict.fromkeys(names, (tmp_path / "one" / photo.name).read_bytes()))
     document = coco_of([photo._replace(name=name) for name in names])
     images = {image["file_name"]: image["id"] for image in document["images"]}
     for name, change in names.items():

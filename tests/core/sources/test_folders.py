@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from helpers.depths import compared, findings_of
 from helpers.listing import listed, put_photos, refusal
-from helpers.manifests import PICTURES, ROWS, write_csv, write_jsonl
+from helpers.manifests import ROWS, write_csv, write_jsonl
 from helpers.packing import by_key, list_refs, tar_of, tree_members, zip_of
 from helpers.records import by_key as records_by_key
 from helpers.records import examples, value
@@ -493,9 +493,7 @@ def test_metadata_beside_many_images_is_read(tmp_path: Path, monkeypatch: pytest
 def test_class_folders_with_other_csv_files_are_not_manifests(
     tmp_path: Path, rows: list[tuple[str, str]]
 ) -> None:
-    for name in ("a/1", "b/2"):
-        (tmp_path / name).parent.mkdir()
-        shutil.copy(PHOTOS / PICTURES[0], tmp_path / f"{name}.jpg")
+    put_files(tmp_path, {"a/1.jpg": JPEG, "b/2.jpg": JPEG})
     write_csv(tmp_path / "metadata.csv", rows)
     assert labels(tmp_path) == {"1.jpg": "a", "2.jpg": "b"}
 

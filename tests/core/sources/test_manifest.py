@@ -275,10 +275,8 @@ def test_rows_of_empty_cells_count_as_blank_lines(tmp_path: Path) -> None:
 
 
 def test_paths_of_another_machine_are_found_by_name(tmp_path: Path) -> None:
-    photos = tmp_path / "photos"
-    for name in ("a/1.jpg", "a/2.jpg", "b/2.jpg", "b/3.jpg"):
-        (photos / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PHOTOS / PICTURES[0], photos / name)
+    jpeg = (PHOTOS / PICTURES[0]).read_bytes()
+    photos = put_files(tmp_path / "photos", dict.fromkeys(("a/1.jpg", "a/2.jpg", "b/2.jpg", "b/3.jpg"), jpeg))
     rows = [("image", "label"), ("C:\\old\\1.jpg", "x"), ("/home/ann/2.jpg", "y"), ("/home/ann/4.jpg", "y")]
     file = write_csv(tmp_path / "rows.csv", [*rows, ("b\\3.jpg", "x"), ("b/2.jpg", "y")])
     found = {ref.key: ref for ref in listed(file, image_root=str(photos))}
