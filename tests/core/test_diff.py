@@ -262,16 +262,6 @@ def test_a_damaged_ledger_is_refused_in_a_sentence(lines: list[str], message: st
         diff.rows_of(data[:-9], ledger)
 
 
-def test_a_damaged_ledger_is_not_counted() -> None:
-    ledger = diff.LedgerFile("d/f", "train", "s")
-    for header in ({**HEADER, "records": "many"}, {**HEADER, "sha256": "t"}):
-        with (
-            pytest.raises(UsageError, match=r"is damaged|belongs to another build"),
-            diff.loaded(gzip.compress(json.dumps(header).encode()), ledger) as (found, _),
-        ):
-            int(found.records)
-
-
 distances = late("scipy.spatial.distance")
 
 COUNTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 10**7), min_size=1)
