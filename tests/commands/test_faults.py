@@ -34,6 +34,7 @@ from helpers.hostile import (
     leftovers,
     limit_file_size,
     make_tree,
+    mounted,
     picture,
     run,
     run_command,
@@ -173,14 +174,8 @@ def test_a_limit_on_file_sizes_stops_the_job_like_a_full_disk(tmp_path: Path, tr
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=60k", "tmpfs", str(place)], capture_output=True
-    ).returncode:
-        pytest.skip("cannot mount here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with mounted(tmp_path / "disk", "size=60k") as place:
+        yield place
 
 
 def test_a_full_disk_stops_the_job(

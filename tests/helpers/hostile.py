@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gzip
 import hashlib
 import importlib
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -268,6 +269,19 @@ def signal_self(number: int) -> None:
 def limit_file_size(size: int) -> None:
     """Limits the size of files, like a full disk; the shell's `ulimit -f`."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@contextlib.contextmanager
+def mounted(place: Path, options: str) -> Iterator[Path]:
+    """Mounts a disk in memory at a new folder until the block ends; skips the test if this is forbidden."""
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("cannot mount here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
 
 
 def flip(path: Path, place: int | None = None) -> None:

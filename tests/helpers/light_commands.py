@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from unittest import mock
 
 from PIL import Image
 
@@ -28,11 +28,6 @@ def _sketch_samples(directory: str, dataset: Dataset) -> bytes:
     return _SAMPLES if dataset.all_records else b""
 
 
-def _use(samples: Any) -> None:
-    for module in (commit, salvage_commit):
-        module.draw_card_samples = samples
-
-
 def lighten_commands() -> None:
     """Has threads convert in this process, unless a test gives `--pool processes`, and draws no samples."""
     run.uses_processes = lambda pool: pool == PROCESSES  # as on a machine with one processor
@@ -40,15 +35,15 @@ def lighten_commands() -> None:
     os.fsync = lambda descriptor: None  # tests kill processes, but not the machine
     # Otherwise each parser of options, of which Beam makes hundreds, looks for translations on the disk.
     os.environ["LANGUAGE"] = "C"
-    _use(_sketch_samples)
+    for module in (commit, salvage_commit):
+        module.draw_card_samples = _sketch_samples
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
     """Has samples drawn within its context."""
-    before = commit.draw_card_samples
-    _use(draw_card_samples)
-    try:
+    with (
+        mock.patch.object(commit, "draw_card_samples", draw_card_samples),
+        mock.patch.object(salvage_commit, "draw_card_samples", draw_card_samples),
+    ):
         yield
-    finally:
-        _use(before)
