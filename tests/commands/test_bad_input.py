@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import check_books, document, make_tree, outcomes, picture, refused, run
+from helpers.hostile import check_books, document, make_tree, mounted, outcomes, picture, refused, run
 from helpers.listing import listed
 from helpers.records import by_key
 from helpers.trees import put_files
@@ -68,7 +68,6 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("convert in out more", "Unexpected argument 'more'; name each of several inputs with --input"),
         ("convert --input in --output out -v", "Unexpected argument '-v'"),
         ("convert --input in --output", "Argument --output: expected one argument"),
-        ("convert --input nope --output new", "--input nope does not exist"),
         ("convert --input in/ant/000.jpg --output new", "no source recognizes this file"),
         ("convert --input a=nope --output new", "--input nope does not exist"),
         ("convert 'a\nb\x1b[31m\u2028c' new", "a\\nb\\x1b[31m\\u2028c does not exist"),
@@ -79,7 +78,6 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("plan --input in --plan_from ftp://x", "there is no storage for ftp://"),
         ("plan", "--input is missing"),
         ("plan in --layout images --source labelme", "name the folder with a JSON file for each image"),
-        ("plan in --include ' '", "--include  : it names no image; write a pattern such as"),
         ("plan in --exclude ' , '", "--exclude  , : it names no image; write a pattern such as"),
         ("plan in --skip_formats hiec", "there is no image format 'hiec'; did you mean heic"),
         ("validate", "--dataset is missing"),
@@ -118,7 +116,6 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("diff", "not 0; write shardwright diff OLD NEW"),
         ("diff out out out", "not 3"),
         ("diff '' out", "write shardwright diff OLD NEW"),
-        ("diff out nope", "has no dataset.json"),
         ("diff in out", "has no dataset.json"),
         ("diff out out/dataset.json", "has no dataset.json"),
         ("diff out odd://x", "there is no storage for odd://"),
@@ -127,12 +124,11 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("diff out out --thresholds gates.yaml", "line 1, column 1"),
         ("diff out out --report latin.yaml/x.json", "latin.yaml is not a directory; choose another place."),
         ("layouts detectoin", "There is no layout detectoin; did you mean detection?"),
-        ("layouts xyzzy", "There is no layout xyzzy; choose one of classification, "),
         ("layouts raw minimal", "Name one layout, not 2."),
         ("layouts nowhere.yaml", "nowhere.yaml: no such file or directory; check the path."),
         ("layouts layout.yaml", "layout.yaml: features: price: "),
         ("layouts latin.yaml", "latin.yaml is not UTF-8 text"),
-        ("layouts 'a\nb\x1b[31m'", "There is no layout a\\nb\\x1b[31m; choose "),
+        ("layouts 'a\nb\x1b[31m'", "There is no layout a\\nb\\x1b[31m; choose one of classification, "),
         ("report", "--dataset is missing"),
         ("report nope", "does not exist"),
         ("report out --output out", "is a directory"),
@@ -143,7 +139,6 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("report a b", "in quotes"),
         ("init", "--input is missing; name a folder of images."),
         ("init --input=in", "--output is missing; name the directory for the versions of the dataset."),
-        ("init nope o", "--input nope does not exist; check the path."),
         ("init --input=a= --output=o", "--input a= has no path after the =; write a=PATH."),
         ("init in o --resize=x", "--resize x: 'x' is not a size in pixels"),
         ("init in o --shards=1 --shard_size=1MB", "leave one out"),
@@ -151,7 +146,6 @@ def here(monkeypatch: pytest.MonkeyPatch, mistakes: Path) -> Path:
         ("init in o --resume", "Unknown option --resume"),
         ("init in o --regoin=x", "Unknown option --regoin; did you mean --region"),
         ("completion", "There is no completion for ''; choose one of bash, zsh, fish."),
-        ("completion tcsh", "There is no completion for 'tcsh'; choose one of bash, zsh, fish."),
         ("init in o --file=no/", "--file no/ is a directory; name a file"),
         ("validate out --fail_on DRAK", "--fail_on: there is no finding 'DRAK'; did you mean DARK?"),
         (
@@ -204,7 +198,6 @@ def test_wrong_commands_are_refused(capfd: Capture, here: Path, argv: str, says:
     ("option", "says"),
     [
         ("--resizee=3", "Unknown option --resizee; did you mean --resize?"),
-        ("--outpu=x", "Unknown option --outpu; did you mean --output?"),
         ("--num-worker=3", "did you mean --num_workers?"),
         ("--zzzzzz", "see --help"),
         ("--direct_num_workers=x", "invalid int value: 'x'"),
@@ -217,9 +210,7 @@ def test_wrong_commands_are_refused(capfd: Capture, here: Path, argv: str, says:
         ("--layout=x", "choose one of classification, imagenet, "),
         ("--fit=strech", "choose one of stretch, contain, cover, fit, pad; did you mean stretch?"),
         ("--image-format=jpg", "--image_format jpg: choose one of keep, jpeg, png, webp, raw"),
-        ("--seed=x", "--seed x: 'x' is not a whole number."),
         ("--quality=0", "whole number from 1 to 100"),
-        ("--max_bytes=0", "must be at least one byte"),
         ("--max_bad_fraction=2", "--max_bad_fraction 2: write a share from 0 to 1, such as 0.01."),
         ("--folds=1", "--folds 1: write 0, or 2 to 36 folds."),
         ("--limit=-1", "whole number from 0 to"),
@@ -320,17 +311,10 @@ def test_impossible_outputs_are_refused(capfd: Capture, here: Path, place: str, 
 def test_a_read_only_file_system_is_refused_before_any_work(
     capfd: Capture, tmp_path: Path, tree: Path
 ) -> None:
-    place = tmp_path / "ro"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("cannot mount here")
-    try:
+    with mounted(tmp_path / "ro", "ro") as place:
         for output in (place, place / "a" / "b"):
             sentence = refused(capfd, tmp_path, "convert", "--input", tree, "--output", output, code=3)
             assert "Cannot write to" in sentence and "choose another --output" in sentence
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 def test_a_duplicate_key_is_found_across_splits_and_both_places_are_named(
