@@ -222,7 +222,6 @@ WRONG: list[tuple[str, str]] = [
     ("scrub: 2", "3 scrub 2: write a share from 0 to 1, such as 0.1 or 1/30."),
     ("input: [\n", "5:1 this is not YAML: "),
     ("gates: 3", "3 gates: write `name: value` lines below it, such as max_count_drop: 0.2."),
-    ("gates:\n  max_count_drp: 1", "4:3 there is no gate 'max_count_drp'; did you mean"),
     ("gates:\n  max_rise: {DARKK: 1}", "4:14 max_rise: there is no finding 'DARKK'; did you mean"),
     ("gates: {fail_on: 3}", "3:9 fail_on: write a list of findings, such as [SPLIT_LEAKAGE], not '3'."),
     (

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -205,11 +206,8 @@ def test_a_process_that_cannot_be_seen_from_here_may_live(other: str) -> None:
 
 
 def test_a_process_of_another_user_counts_as_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kill(pid: int, number: int) -> None:
-        raise PermissionError
-
     realm = this_process()[2].rpartition(" ")[0]
-    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(os, "kill", mock.Mock(side_effect=PermissionError))
     assert may_live(2**22 + 1, f"{realm} 7")  # /proc may hide it
 
 
@@ -363,7 +361,7 @@ def test_a_failing_storage_does_not_end_a_rebuild(
     clocks.sleep(40.0)
     for error in (OSError("gone"), EngineError("The storage does not answer.")):
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "read_with_etag", lambda path, error=error: fail(error))
+            patch.setattr(storage, "read_with_etag", mock.Mock(side_effect=error))
             held(tmp_path, "ours").renew()
             held(tmp_path, "ours").release()
             with pytest.raises(EngineError):
@@ -373,10 +371,6 @@ def test_a_failing_storage_does_not_end_a_rebuild(
         clocks.sleep(20.0)
     held(tmp_path, "ours").renew()
     assert stored(tmp_path).renewed == clocks.wall
-
-
-def fail(error: Exception) -> Any:
-    raise error
 
 
 def test_a_lost_lease_is_detected_each_time(tmp_path: Path, clocks: Clocks) -> None:

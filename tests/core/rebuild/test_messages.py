@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -325,9 +326,6 @@ def test_an_unwritable_file_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
     (warning,) = write_metrics(str(tmp_path), RUN)
     assert str(tmp_path / "metrics.prom") in warning and warning.endswith(".")
     (tmp_path / "metrics.prom").rmdir()
-
-    def full(path: str, data: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(storage, "write_bytes", full)
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr(storage, "write_bytes", mock.Mock(side_effect=full))
     assert "No space left" in write_metrics(str(tmp_path), RUN)[0]

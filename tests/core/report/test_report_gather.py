@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from helpers.described import described
+from helpers.manifests import write_jsonl
 from helpers.planting import write_ledger, written_lines
 from helpers.report_samples import HOSTILE, dataset_of, drift_of, findings_json, made_up
 from helpers.repository import PHOTOS
@@ -168,10 +169,6 @@ def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path)
     assert "<dt>records" not in render(gather_files("one", files[:1]))  # nothing counted them
 
 
-def _lines(directory: Path, items: list[dict[str, str]]) -> None:
-    (directory / "quarantine.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
-
-
 def test_images_left_out_are_shown_if_they_can_be_decoded(tmp_path: Path) -> None:
     picture = Image.effect_noise((300, 200), 60)
     for kind in ("jpeg", "png"):
@@ -182,13 +179,10 @@ def test_images_left_out_are_shown_if_they_can_be_decoded(tmp_path: Path) -> Non
     (tmp_path / "large").write_bytes(b"\xff\xd8\xff" + bytes(17_000_000))
     uris = ["whole.jpeg", "half.jpeg", "half.png", "pipe", "large", "gone", ".", ""]
     item = {"stage": "decode", "message": "m"}
-    _lines(
-        tmp_path,
-        [
-            {**item, "key": uri, "uri": str(tmp_path / uri) if uri else "", "reason": f"R{uri}"}
-            for uri in uris
-        ],
-    )
+    rows = [
+        {**item, "key": uri, "uri": str(tmp_path / uri) if uri else "", "reason": f"R{uri}"} for uri in uris
+    ]
+    write_jsonl(tmp_path / "quarantine.jsonl", rows)
     items = read_quarantine(str(tmp_path))
     assert len(items) == len(uris)
     shown = {item.key: item.picture for item in draw_quarantine(items, str(tmp_path))}
@@ -227,7 +221,7 @@ def test_only_the_beginning_of_a_long_quarantine_is_read(tmp_path: Path) -> None
         {"key": f"{number:06}", "uri": "", "stage": "read", "reason": f"R{number % 3}", "message": "m" * 200}
         for number in range(20_000)
     ]
-    _lines(tmp_path, items)
+    write_jsonl(tmp_path / "quarantine.jsonl", items)
     found = read_quarantine(str(tmp_path))
     assert len(found) == 120
     assert {item.reason for item in found} == {"R0", "R1", "R2"}
