@@ -291,14 +291,13 @@ def test_a_job_that_is_repeated_after_a_workers_death_publishes_once(
     """Flink repeats all steps of a job, and its launcher notices nothing."""
     old = _latest(folder)
     DIES[step] = 1
-    real = run_pipeline
 
     def run(build: Callable[[Any], None], options: Any) -> Any:
         try:
-            return real(build, options)
+            return run_pipeline(build, options)
         except EngineError:
             _add(folder, "meanwhile")  # this makes shards that already exist differ
-            return real(build, options)
+            return run_pipeline(build, options)
 
     monkeypatch.setattr("shardwright.pipelines.rebuild.run_pipeline", run)
     made = _rebuild(folder)
@@ -313,12 +312,11 @@ def test_a_job_that_is_repeated_after_a_workers_death_publishes_once(
 def test_a_refused_job_that_is_repeated_is_refused_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = run_pipeline
 
     def run(build: Callable[[Any], None], options: Any) -> Any:
         with pytest.raises(DataRefused):
-            real(build, options)
-        return real(build, options)
+            run_pipeline(build, options)
+        return run_pipeline(build, options)
 
     monkeypatch.setattr("shardwright.pipelines.rebuild.run_pipeline", run)
     with pytest.raises(DataRefused, match="was refused"):

@@ -27,6 +27,7 @@ import pytest
 from PIL import Image
 
 from helpers.pictures import file_of
+from helpers.trees import put_files
 from shardwright.pipelines.cli import main
 
 COMMAND = Path(sys.executable).with_name("shardwright")
@@ -57,14 +58,11 @@ def picture(seed: int, file_format: str = "PNG", size: int = 16) -> bytes:
 
 def make_tree(root: Path, images: int = 6, classes: Iterable[str] = ("ant", "bee")) -> Path:
     """Writes JPEGs and PNGs into class folders, in turn."""
-    names = list(classes)
-    for i in range(images):
-        folder = root / names[i % len(names)]
-        folder.mkdir(parents=True, exist_ok=True)
-        suffix = "png" if i % 3 else "jpg"
-        file_format = "PNG" if i % 3 else "JPEG"
-        (folder / f"{i:03d}.{suffix}").write_bytes(picture(i, file_format))
-    return root
+    files = {}
+    for i, name in zip(range(images), itertools.cycle(classes)):
+        suffix, file_format = ("png", "PNG") if i % 3 else ("jpg", "JPEG")
+        files[f"{name}/{i:03d}.{suffix}"] = picture(i, file_format)
+    return put_files(root, files)
 
 
 def run(capfd: pytest.CaptureFixture[str], *argv: object) -> Done:
