@@ -196,23 +196,18 @@ SCAN = RANDOM.integers(0, 3401, (9, 14, 3), np.uint16)
 SCAN[0, 0] = 2056, 3400, 0
 
 
-def scans_of(pixels: np.ndarray) -> dict[str, bytes]:
-    """Returns 16-bit pictures of all kinds that can be scaled."""
-    gray = np.ascontiguousarray(pixels[..., 0])
-    planes = np.moveaxis(pixels, -1, 0).copy()
-    return {
-        "gray_png.png": png_of(gray),
-        "rgb_png.png": png_of(pixels),
-        "gray_tiff.tif": tiff_of(gray, compression="zlib"),
-        "rgb_tiff.tif": tiff_of(pixels, photometric="rgb", byteorder=">"),
-        "rgb_planes.tif": tiff_of(planes, photometric="rgb", planarconfig="separate"),
-        "gray_signed.tif": tiff_of(gray.astype(np.int16)),
-        "rgb_ppm.ppm": b"P6 14 9 65535\n" + pixels.astype(">u2").tobytes(),
-        "rgb_jp2.jp2": bytes(imagecodecs.jpeg2k_encode(pixels, level=0, reversible=True)),
-    }
-
-
-SCANS = scans_of(SCAN)
+GRAY_SCAN = SCAN[..., 0].copy()
+#: 16-bit pictures of all kinds that can be scaled.
+SCANS = {
+    "gray_png.png": png_of(GRAY_SCAN),
+    "rgb_png.png": png_of(SCAN),
+    "gray_tiff.tif": tiff_of(GRAY_SCAN, compression="zlib"),
+    "rgb_tiff.tif": tiff_of(SCAN, photometric="rgb", byteorder=">"),
+    "rgb_planes.tif": tiff_of(np.moveaxis(SCAN, -1, 0).copy(), photometric="rgb", planarconfig="separate"),
+    "gray_signed.tif": tiff_of(GRAY_SCAN.astype(np.int16)),
+    "rgb_ppm.ppm": b"P6 14 9 65535\n" + SCAN.astype(">u2").tobytes(),
+    "rgb_jp2.jp2": bytes(imagecodecs.jpeg2k_encode(SCAN, level=0, reversible=True)),
+}
 
 
 @pytest.mark.parametrize("command", ["convert", "plan", "rebuild"])

@@ -170,10 +170,9 @@ def test_damage_is_reported_and_sound_records_are_shown(dataset, tmp_path, capsy
 
 def test_reads_no_more_of_a_shard_than_it_needs(dataset, capsys, monkeypatch):
     read = []
-    real = read_lazily
 
     def counted(path):
-        for item in real(path):
+        for item in read_lazily(path):
             read.append(item)
             yield item
 
