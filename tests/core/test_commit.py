@@ -143,17 +143,13 @@ def sums(results: list[ShardResult]) -> object:
     return sums_of_headers(headers, ("train", "test")), total_of(headers).sizes_of_sources()
 
 
-def sent(results: list[ShardResult]) -> list[Any]:
-    """Returns results as workers send them: condensed, in parts."""
-    parts = (results[start : start + 7] for start in range(0, len(results), 7))
-    return [pickle.loads(pickle.dumps(condense(part))) for part in parts]
-
-
 def test_condensed_results_add_up_to_the_same() -> None:
     results = [result(split, i, 40, i) for split in ("train", "test") for i in range(40)]
     rng = random.Random(1)
     rng.shuffle(results)
-    parts = sent(results)
+    # As workers send them: condensed, in parts.
+    sent = (condense(results[start : start + 7]) for start in range(0, len(results), 7))
+    parts = [pickle.loads(pickle.dumps(part)) for part in sent]
     rng.shuffle(parts)
     condensed = condense(chain.from_iterable(parts))
     assert sums(condensed) == sums(results)

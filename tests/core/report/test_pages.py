@@ -521,7 +521,6 @@ def test_the_command_accepts_exactly_the_refusals(
         ("/a/pets/versions/20261121T020000Z/", ("/a/pets@20261121T020000Z", "20261121T020000Z")),
         ("gs://b/pets/versions/20261121T020000Z", ("gs://b/pets@20261121T020000Z", "20261121T020000Z")),
         ("/a/pets", ("/a/pets", "")),
-        ("/a/versions/1", ("/a/versions/1", "")),
         ("/a/pets/20261121T020000Z", ("/a/pets/20261121T020000Z", "")),
     ],
 )
