@@ -351,6 +351,11 @@ def test_shards_add_up_to_the_same_in_any_order() -> None:
     assert sizes["bytes"]["sum"] == 55_000 and sizes["height"]["std"] == 0
 
 
+def test_sums_of_many_shards_keep_the_texts_of_a_few_images() -> None:
+    shards = [totals_of([Entry(f"{n}/{i}", "written", message="bad") for i in range(5)]) for n in range(4)]
+    assert total_of(shards).bad_boxes == ("0/0 (bad)", "0/1 (bad)", "0/2 (bad)")
+
+
 def test_unknown_sizes_are_reported_as_unknown() -> None:
     totals = totals_of([Entry("a", "written")])
     assert totals.sources == {} and totals.sizes_of_sources() == {"images": 0}

@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -214,6 +215,13 @@ def test_features_with_a_known_name_but_another_type_or_no_value_are_ignored() -
     assert schema.spec(FeatureRole.OBJECT_LABEL) is None
     checked = RecordChecker(schema, decode=True).check(encode_example(odd))
     assert not checked.problems and len(checked.source or "") == 64
+
+
+def test_memory_is_reserved_while_a_mask_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve = mock.Mock(return_value=contextlib.nullcontext())
+    monkeypatch.setattr("shardwright.core.validation.objects.reserve_working_bytes", reserve)
+    assert found_in("segmentation", {MASK: [mask_png()], FORMAT: [b"png"]}) == []
+    assert reserve.call_args.args[0] >= SIZE[0] * SIZE[1]
 
 
 def test_tensorflow_reads_the_masks_that_pass() -> None:
