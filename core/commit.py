@@ -159,7 +159,8 @@ def commit(
                 return finished  # the engine ran this step again
         check_counts(forecast, results, checks)
         result = describe(job, forecast, results)
-        outcome = _outcome(job, forecast, result, results)
+        total = total_of(sorted((shard.header for shard in results), key=attrgetter("file")))
+        outcome = _outcome(job, forecast, result, results, total)
         listed = storage.list_files(job.directory)
         if was_swapped(job, result, listed):
             outcome["warnings"] += left_behind(job.directory, lambda: discard_staging(job.output))
@@ -188,7 +189,7 @@ def commit(
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
             write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome), job.hold)
             raise DataRefused(refusal)
-        run = _run(job, forecast, results, result.split_shares)
+        run = _run(job, forecast, results, result.split_shares, total)
         write_commit(job.directory, result, sidecars, run, outcome, left, job.hold)
         if job.directory != job.output:
             swap(job.output, job.hold)
@@ -201,10 +202,13 @@ def commit(
 
 
 def _outcome(
-    job: ConversionJob, forecast: Forecast, result: Dataset, results: Sequence[ShardResult]
+    job: ConversionJob,
+    forecast: Forecast,
+    result: Dataset,
+    results: Sequence[ShardResult],
+    total: ShardTotals,
 ) -> dict[str, Any]:
     """Returns the outcome of a conversion, before its findings are known."""
-    total = total_of(sorted((shard.header for shard in results), key=attrgetter("file")))
     return {
         **new_outcome(job.started, job.hold),
         "fingerprint": result.fingerprint,
@@ -364,7 +368,11 @@ def _first_failure_of_hook(quarantine: str) -> str:
 
 
 def _run(
-    job: ConversionJob, forecast: Forecast, results: Sequence[ShardResult], shares: SplitShares | None
+    job: ConversionJob,
+    forecast: Forecast,
+    results: Sequence[ShardResult],
+    shares: SplitShares | None,
+    total: ShardTotals,
 ) -> dict[str, Any]:
     headers = [result.header for result in results]
     written = [result for result in results if result.header.file and not result.reused]
@@ -374,7 +382,7 @@ def _run(
         "splits_from": str(forecast.splits_from),
         **({"split_shares": shares.as_json()} if shares is not None else {}),
         **({"folds": _folds(forecast, headers)} if "folds" in forecast.plan.settings else {}),
-        "sources": total_of(headers).sizes_of_sources(),
+        "sources": total.sizes_of_sources(),
         "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
         "reused_shards": sum(result.reused for result in results),
     }

@@ -192,7 +192,7 @@ class ShardTotals(Sums):
     boxes: Counter[str] = field(default_factory=Counter)
     formats: Counter[str] = field(default_factory=Counter)
     bad_boxes: tuple[str, ...] = ()
-    sources: dict[str, Moments] = field(default_factory=dict)
+    sources: dict[str, Moments] = field(default_factory=lambda: defaultdict(Moments))
     multiplied: int = 0
     folds: Counter[str] = field(default_factory=Counter)
     private: Counter[str] = field(default_factory=Counter)
@@ -228,7 +228,7 @@ class ShardTotals(Sums):
         width, height, size = entry.source_width, entry.source_height, entry.source_bytes
         if width is not None and height is not None and size is not None:
             for name, value in (("width", width), ("height", height), ("bytes", size)):
-                self.sources.setdefault(name, Moments()).add(value)
+                self.sources[name].add(value)
         self.kept += entry.stored == "kept"
         self.animated += bool(entry.animated)
         self.damaged += bool(entry.damaged)
