@@ -19,6 +19,7 @@ from helpers.hostile import make_tree
 from helpers.light_commands import drawing, lighten_commands
 from helpers.repository import PHOTOS, SETTINGS
 
+from shardwright.core.concurrency.worker_pool import current_pool
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
@@ -71,6 +72,12 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     described.shared_folder = shared / "described"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_pool() -> None:
+    """Has threads do the work of tests that run no command, whatever options an earlier command had."""
+    current_pool()
 
 
 @pytest.fixture(scope="session")
