@@ -17,7 +17,6 @@ from shardwright.core.versions import (
     is_accepted,
     located,
     mark_published,
-    no_such_version,
     read_pointer,
     require_judged,
     switch_pointer,
@@ -93,11 +92,9 @@ def publish(
     """
     output, name = split_version(os.fspath(version))
     output = output_of(output)
-    records = read_versions(output)
+    records = read_versions(output, name)
     if not name:
         raise UsageError(_which_one(output, records))
-    if name not in records:
-        raise no_such_version(output, name, list(records))
     record = records[name]
     require_judged(output, record)
     fingerprint = read_dataset(located(f"{output}@{name}")).fingerprint  # raises if it is not complete
@@ -108,8 +105,14 @@ def publish(
     if reason.strip() and not names:
         raise UsageError("--reason says why a refusal is accepted; name the refusal with --accept.")
     accepted = _accepted(output, record, names)
-    if record.state in (VersionState.WITHDRAWN, VersionState.PUBLISHED) and name != current:
-        _check_unseen(output, record, current)
+    # A newer version is published but not the latest if its rebuild was interrupted before the switch.
+    is_withdrawn = record.state is VersionState.WITHDRAWN
+    was_seen = is_withdrawn or (record.state is VersionState.PUBLISHED and name < current)
+    if was_seen and name != current:
+        raise UsageError(
+            f"{output}@{name} {'was rolled back' if is_withdrawn else 'was published before'}; return to it "
+            f"with shardwright rollback {shell_word(output)} {name}."
+        )
     if current != name:
         before = records.get(current)
         note_publication(output, before, pointer)
@@ -183,21 +186,6 @@ def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple
     raise DataRefused(
         f"{place} was not published, because gates refused it: {text}{more}; to "
         f"publish it anyway, run {accept_command(place, record, names)}."
-    )
-
-
-def _check_unseen(output: str, record: VersionRecord, current: str) -> None:
-    """Checks that a version that passed its gates was never the latest.
-
-    Raises:
-      UsageError: If it was, so `rollback` is the right command.
-    """
-    if record.state is VersionState.PUBLISHED and record.version > current:
-        return  # its rebuild was interrupted between its gates and the switch
-    word = "was rolled back" if record.state is VersionState.WITHDRAWN else "was published before"
-    raise UsageError(
-        f"{output}@{record.version} {word}; return to it with shardwright rollback "
-        f"{shell_word(output)} {record.version}."
     )
 
 

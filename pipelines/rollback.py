@@ -15,7 +15,6 @@ from shardwright.core.versions import (
     accept_command,
     located,
     mark_published,
-    no_such_version,
     read_pointer,
     require_judged,
     switch_pointer,
@@ -91,12 +90,10 @@ def rollback(output: str | os.PathLike[str], version: str = "") -> RollbackResul
     if not version:
         output, version = split_version(output)
     output = output_of(output)
-    records = read_versions(output)
+    records = read_versions(output, version)
     pointer, tag = read_pointer(output, damaged_is_none=bool(version))
     current = pointer.version if pointer else ""
-    target = records.get(version) if version else _before(output, records, pointer)
-    if target is None:
-        raise no_such_version(output, version, list(records))
+    target = records[version] if version else _before(output, records, pointer)
     fingerprint = _checked(output, target)
     left = records.get(current)
     # A version withdrawn by mistake comes back, and the version that was used meanwhile is not bad.

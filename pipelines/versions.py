@@ -86,10 +86,7 @@ def versions(output: str | os.PathLike[str], *, pin: str = "", unpin: str = "") 
       EngineError: If the storage or the machine failed.
     """
     output = output_of(os.fspath(output))
-    records = read_versions(output)
-    for name in filter(None, (pin, unpin)):
-        if name not in records:
-            raise no_such_version(output, name, list(records))
+    records = read_versions(output, pin, unpin)
     if pin and pin == unpin:
         raise UsageError(f"{pin} is in both --pin and --unpin; choose one.")
     if pin and records[pin].state is VersionState.BUILDING:
@@ -146,29 +143,34 @@ def output_of(output: str) -> str:
     return output if output == "/" else output.rstrip("/")
 
 
-def read_versions(output: str) -> dict[str, VersionRecord]:
+def read_versions(output: str, *named: str) -> dict[str, VersionRecord]:
     """Returns the record of each version, the oldest first.
 
+    Args:
+      output: Directory of the versions.
+      *named: Versions that the user named, which must exist; empty for none.
+
     Raises:
-      UsageError: If there are none.
+      UsageError: If there are no versions, or a named one does not exist.
       EngineError: If the storage failed.
     """
     records = {record.version: record for record in list_versions(output)}
     if records:
+        for name in filter(None, named):
+            if name not in records:
+                raise no_such_version(output, name, list(records))
         return records
     with storage.translated_errors("look for", output):
-        if storage.exists(storage.join(output, DATASET_JSON)):
-            raise UsageError(
-                f"{output} is a dataset without versions; shardwright rebuild makes versions in "
-                "another place."
-            )
-        there = storage.is_remote(output) or os.path.isdir(output)
-        is_file = not there and os.path.lexists(output)
-    if is_file:
-        raise UsageError(f"{output} is not a directory; name the --output of shardwright rebuild.")
-    if there:
-        raise UsageError(f"{output} holds no versions; check the path, or make one with shardwright rebuild.")
-    raise UsageError(f"{output} does not exist; {path_advice(output)}.")
+        is_dataset = storage.exists(storage.join(output, DATASET_JSON))
+    if is_dataset:
+        what = "is a dataset without versions; shardwright rebuild makes versions in another place"
+    elif storage.is_remote(output) or os.path.isdir(output):
+        what = "holds no versions; check the path, or make one with shardwright rebuild"
+    elif os.path.lexists(output):
+        what = "is not a directory; name the --output of shardwright rebuild"
+    else:
+        what = f"does not exist; {path_advice(output)}"
+    raise UsageError(f"{output} {what}.")
 
 
 def redraw_index(output: str) -> str:
