@@ -282,19 +282,14 @@ def _check_free(files: Sequence[str], settings: ConvertSettings) -> None:
     if settings.resume and (unfinished or DATASET_JSON in files):
         return
     if settings.resume:
-        raise UsageError(
-            f"--output {output} holds files but no run that could be resumed; choose another place."
-        )
-    if DATASET_JSON in files:
-        raise UsageError(
-            f"--output {output} holds a dataset; choose another place, or replace it with --overwrite."
-        )
-    raise UsageError(
-        f"--output {output} holds an unfinished run; finish it with --resume, or start "
-        "again with --overwrite."
-        if unfinished
-        else f"--output {output} is not empty; choose another place, or replace its content with --overwrite."
-    )
+        what = "holds files but no run that could be resumed; choose another place"
+    elif DATASET_JSON in files:
+        what = "holds a dataset; choose another place, or replace it with --overwrite"
+    elif unfinished:
+        what = "holds an unfinished run; finish it with --resume, or start again with --overwrite"
+    else:
+        what = "is not empty; choose another place, or replace its content with --overwrite"
+    raise UsageError(f"--output {output} {what}.")
 
 
 def check_place(output: str) -> None:
@@ -416,14 +411,10 @@ def check_result_place(option: str, path: str) -> None:
         )
 
 
-def dies_with_launcher(beam_options: Any) -> bool:
-    """Returns whether the job ends with the process that started it."""
-    return runner_of(beam_options) in ("fnapi", "inprocess", "direct", "switchingdirect", "prism")
-
-
 def launcher_of(beam_options: Any) -> tuple[str, int, str]:
     """Returns host, pid and start time of the process that the job ends with, if there is one."""
-    return this_process() if dies_with_launcher(beam_options) else ("", 0, "")
+    ends_with_this = runner_of(beam_options) in ("fnapi", "inprocess", "direct", "switchingdirect", "prism")
+    return this_process() if ends_with_this else ("", 0, "")
 
 
 @contextlib.contextmanager

@@ -31,7 +31,6 @@ from shardwright.pipelines.job_file import job_of, naming_lines, read_job
 from shardwright.pipelines.places import (
     check_remote_writable,
     check_versioned_output,
-    dies_with_launcher,
     launcher_of,
     nearest_existing,
     remove_empty_folders,
@@ -230,7 +229,6 @@ def rebuild(
             stage(task, "note", sentence)
             log.note(sentence, written=True)
     existed = nearest_existing(output)
-    is_here = options is None or (not described and dies_with_launcher(options))
 
     def notes_on(state: InputState) -> Iterator[str]:
         facts = replace(request.facts, splits_from=SplitsFrom(state.splits_from))
@@ -238,7 +236,8 @@ def rebuild(
 
     def work(task: RebuildTask) -> None:
         try:
-            ended = is_here and end_if_unchanged(task, request, notes_on)
+            # A job that outlives this process compares the input itself.
+            ended = task.lease.pid and not described and end_if_unchanged(task, request, notes_on)
         except Exception as error:
             raise as_shardwright_error(error) from error
         if not ended:
@@ -353,8 +352,16 @@ def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
     if options.quiet:
         show_stages(is_shown=False)  # an earlier command of this process may have shown them
+    jobs = [*options.places, *filter(None, [options.job])]
+    if len(jobs) > 1:
+        raise UsageError(f"Name one job file, not {len(jobs)}; write shardwright rebuild --job job.yaml.")
+    if not jobs and not getattr(options, "input", None):
+        raise UsageError(
+            "Name a job file with --job job.yaml; shardwright init writes one. Without a job file name the "
+            "images with --input and the place for the versions with --output."
+        )
     result = rebuild(
-        _job_of(options),
+        *jobs,
         wait_minutes=cli_options.number_of("wait", options.wait, 0, 1e6),
         log_format="" if options.quiet else options.log_format,
         beam_options=options.beam_options,
@@ -369,23 +376,6 @@ def execute(options: argparse.Namespace) -> CommandResult:
             print_rebuild_summary(result)
 
     return CommandResult(show, result.as_json)
-
-
-def _job_of(namespace: argparse.Namespace) -> str:
-    """Returns the job file on the command line; empty if the options contain everything.
-
-    Raises:
-      UsageError: If there are several job files, or neither a job file nor an input.
-    """
-    jobs = [*namespace.places, *([namespace.job] if namespace.job else [])]
-    if len(jobs) > 1:
-        raise UsageError(f"Name one job file, not {len(jobs)}; write shardwright rebuild --job job.yaml.")
-    if not jobs and not getattr(namespace, "input", None):
-        raise UsageError(
-            "Name a job file with --job job.yaml; shardwright init writes one. Without a job file name the "
-            "images with --input and the place for the versions with --output."
-        )
-    return str(jobs[0]) if jobs else ""
 
 
 if __name__ == "__main__":

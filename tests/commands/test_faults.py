@@ -56,7 +56,7 @@ from shardwright.core.images import read
 from shardwright.pipelines import cli
 from shardwright.pipelines import run as engine
 from shardwright.pipelines.options import beam_options
-from shardwright.pipelines.places import dies_with_launcher
+from shardwright.pipelines.places import launcher_of
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.process import ENDING, WATCHDOG, graceful_shutdown
 from shardwright.pipelines.run import as_shardwright_error, exit_code_of
@@ -586,7 +586,7 @@ def test_a_stuck_command_names_the_file_in_its_object_and_ends_its_log(tmp_path:
 def test_a_runner_of_this_process_has_many_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "usable_cpus", lambda: 3)
     options = PipelineOptions(["--pool=processes", *([f"--runner={name}"] if name else [])])
-    assert engine.workers_of(options).processes == 3 and dies_with_launcher(options)
+    assert engine.workers_of(options).processes == 3 and launcher_of(options)[1]
 
 
 def test_workers_of_a_cluster_learn_of_stuck_after() -> None:
