@@ -34,7 +34,7 @@ from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.pipelines import log, run
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
-from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
+from shardwright.pipelines.places import check_result_place, resolve_target, schema_of
 from shardwright.pipelines.results import print_ledger, sizes_of_splits
 from shardwright.pipelines.tables import as_text, console, print_table
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -56,7 +56,6 @@ _MAX_CLASSES_SHOWN = 40
 _MAX_FILES_SHOWN = 20
 _MAX_RECORDS = 10_000
 _MAX_THUMBNAILS = 1024
-_THUMBNAILS = "64"
 _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 #: Maximum number of records, and of their bytes, to read for their classes if there is no ledger.
 _MAX_SCANNED = 2_048
@@ -102,6 +101,7 @@ def inspect(
         files = target.files
         description["files"] = [{"file": printable(path), "bytes": storage.size_of(path)} for path in files]
         schema, contents = schema_of(target), None
+        shards = list(map(_ReadShard, files))
     else:
         contents = read_dataset(target.directory)
         description |= _describe_dataset(contents, storage.join(target.directory, DATASET_JSON))
@@ -110,9 +110,14 @@ def inspect(
             hint = nearest(split, list(contents.splits)) or f"; choose one of {', '.join(contents.splits)}."
             raise UsageError(f"--split {split}: there is no such split{hint}")
         filled = (name for name in contents.splits if contents.records(name))
-        description["split"] = split or next(filled, next(iter(contents.splits), ""))
+        split = split or next(filled, next(iter(contents.splits), ""))
+        description["split"] = split
+        shards = [
+            _ReadShard(storage.join(target.directory, shard.file), target.directory, place, shard)
+            for place, shard in contents.placed_shards()
+            if place.split == split and shard.records
+        ]
     description["features"] = to_json(schema.features)
-    shards = list(_shards(target, contents, description.get("split", "")))
     description["records"], description["damages"] = _first_records(shards, schema, records)
     if contents is None and not schema.features and not any(r["features"] for r in description["records"]):
         problems = [damage["message"] for damage in description["damages"]]
@@ -126,7 +131,7 @@ def inspect(
     if contact_sheet:
         counts: Mapping[str, int] = {}
         if contents is not None:
-            of_split = contents.class_counts.get(description["split"], {})
+            of_split = contents.class_counts.get(split, {})
             counts = {name: of_split.get(name, 0) for name in contents.labels}
         drawn = _write_contact_sheet(contact_sheet, shards, schema, thumbnails, counts)
         description["contact_sheet"] = {"file": printable(contact_sheet), "thumbnails": drawn}
@@ -168,16 +173,6 @@ class _ReadShard(NamedTuple):
     directory: str = ""
     place: ShardPlace = ShardPlace("", 0, 0)
     listed: Shard | None = None
-
-
-def _shards(target: Target, dataset: Dataset | None, split: str) -> Iterator[_ReadShard]:
-    """Yields the foreign files, or the shards of a split that have records."""
-    if dataset is None or target.directory is None:
-        yield from map(_ReadShard, target.files)
-        return
-    for place, shard in dataset.placed_shards():
-        if place.split == split and shard.records:
-            yield _ReadShard(storage.join(target.directory, shard.file), target.directory, place, shard)
 
 
 def _first_records(
@@ -365,17 +360,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_text(parser, "split", "NAME", "split to show (default: the first with records)")
     cli_options.add_text(parser, "contact_sheet", "FILE", "draw the split's images: .png, .jpg, .webp")
     parser.add_argument(
-        "--thumbnails", default=None, metavar="N",
+        "--thumbnails", default=argparse.SUPPRESS, metavar="N",
         help="number of images on the sheet, spread over the classes (default: 64)",
     )  # fmt: skip
 
 
 def execute(options: argparse.Namespace) -> CommandResult:
     """Runs the command."""
-    description = inspect(
-        **cli_options.arguments_of(inspect, options) | {"thumbnails": options.thumbnails or _THUMBNAILS}
-    )
-    if options.thumbnails is not None and not options.contact_sheet:
+    description = inspect(**cli_options.arguments_of(inspect, options))
+    if "thumbnails" in options and not options.contact_sheet:
         log.note("--thumbnails has no effect without --contact_sheet.")
     return CommandResult(lambda: print_inspection(description), lambda: description)
 
@@ -394,10 +387,8 @@ def values_of(example: Mapping[str, Feature], schema: RecordSchema) -> Iterator[
     single = {spec.name for spec in map(plain_spec, schema.features) if spec.length == 1}
     names = [spec.name for spec in schema.features if spec.name in example]
     for name in [*names, *sorted(example.keys() - set(names))]:
-        if pixels is not None and name == pixels.name:
-            values = [_picture(value, raw) for value in plain[name].values]
-        else:
-            values = [_value(value) for value in plain[name].values]
+        is_picture = pixels is not None and name == pixels.name
+        values = [_value(value, is_picture, raw) for value in plain[name].values]
         yield name, values[0] if name in single and len(values) == 1 else values
 
 
@@ -411,22 +402,22 @@ def _is_raw(example: Mapping[str, Feature], schema: RecordSchema) -> bool:
     return schema.pixels is not None or bool(is_float)
 
 
-def _picture(value: Any, raw: bool = False) -> Any:
-    """Returns the size and the kind of bytes."""
-    if not isinstance(value, bytes):
-        return _value(value)
-    kind = "raw" if raw else kind_of(value[:HEAD_BYTES])
-    return {"bytes": len(value), "kind": FORMAT_NAMES.get(kind, kind) if kind else None}
+def _value(value: Any, is_picture: bool, raw: bool) -> Any:
+    """Returns a value as JSON stores it; bytes that are not text become their size and kind.
 
-
-def _value(value: Any) -> Any:
-    """Returns a value as JSON stores it; bytes that are not text become their size and kind."""
+    Args:
+      value: The value.
+      is_picture: Whether it is the record's image, even if its bytes happen to be text.
+      raw: Whether the record's image is raw pixels.
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if not isinstance(value, bytes):
         return value
-    with suppress(UnicodeDecodeError):
-        text = value.decode()
-        if all(char.isprintable() or char in "\n\r\t" for char in text):
-            return text
-    return _picture(value)
+    if not is_picture:
+        with suppress(UnicodeDecodeError):
+            text = value.decode()
+            if all(char.isprintable() or char in "\n\r\t" for char in text):
+                return text
+    kind = "raw" if is_picture and raw else kind_of(value[:HEAD_BYTES])
+    return {"bytes": len(value), "kind": FORMAT_NAMES.get(kind, kind) if kind else None}
