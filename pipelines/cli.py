@@ -130,7 +130,10 @@ def _run(arguments: list[str]) -> int:
     except KeyboardInterrupt:  # importing takes a second
         return _refused(arguments, "interrupted before anything began.", ExitCode.INTERRUPTED)
     except Exception as error:
-        return _refused(arguments, _not_started(error), ExitCode.ENGINE)
+        text = " ".join(str(error).split()).rstrip(".")[-_SHOWN_CHARACTERS:]
+        why = ": ".join(filter(None, (type(error).__name__, text)))
+        message = f"The command cannot start ({why}); install shardwright again."
+        return _refused(arguments, _NO_MEMORY if lacks_memory(error) else message, ExitCode.ENGINE)
     return command.main(arguments[1:])
 
 
@@ -149,15 +152,6 @@ def _refused(arguments: Sequence[str], message: str, code: ExitCode) -> int:
     if "--json" in arguments:
         print_result(arguments[0], int(code), message, {})
     return int(code)
-
-
-def _not_started(error: Exception) -> str:
-    """Returns why a command could not be imported, in one sentence."""
-    text = " ".join(str(error).split()).rstrip(".")
-    if lacks_memory(error):
-        return _NO_MEMORY
-    sentence = f"{type(error).__name__}: {text[-_SHOWN_CHARACTERS:]}" if text else type(error).__name__
-    return f"The command cannot start ({sentence}); install shardwright again."
 
 
 if __name__ == "__main__":

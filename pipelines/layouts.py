@@ -47,16 +47,12 @@ def layouts(layout: str = "") -> dict[str, Any]:
     """
     if not layout:
         return {"layouts": [_in_short(item) for item in LAYOUTS.values()]}
-    return explain(_read(layout))
-
-
-def _read(name: str) -> Layout:
-    if is_layout_file(name):
-        return parse_layout_file(storage.read_text("layout", name), name)
-    if name not in LAYOUTS:
-        hint = nearest(name, list(LAYOUTS)) or f"; choose one of {', '.join(LAYOUTS)}, or name a file.yaml."
-        raise UsageError(f"There is no layout {as_text(name)}{hint}")
-    return LAYOUTS[name]
+    if is_layout_file(layout):
+        return explain(parse_layout_file(storage.read_text("layout", layout), layout))
+    if layout not in LAYOUTS:
+        others = f"; choose one of {', '.join(LAYOUTS)}, or name a file.yaml."
+        raise UsageError(f"There is no layout {as_text(layout)}{nearest(layout, list(LAYOUTS)) or others}")
+    return explain(LAYOUTS[layout])
 
 
 def _in_short(layout: Layout) -> dict[str, Any]:
@@ -138,14 +134,9 @@ def _notes(layout: Layout) -> Iterator[str]:
 def print_list(description: Mapping[str, Any]) -> None:
     """Prints the list of layouts."""
     out = console()
-    print_table(
-        out,
-        ("layout", "first id", "needs", "what it is"),
-        [
-            [item["name"], item["first_label"], item["needs"], item["summary"]]
-            for item in description["layouts"]
-        ],
-    )
+    fields = ("name", "first_label", "needs", "summary")
+    rows = [[item[name] for name in fields] for item in description["layouts"]]
+    print_table(out, ("layout", "first id", "needs", "what it is"), rows)
     out.print("  shardwright layouts NAME explains one; docs/layouts.md says how to write one of your own.")
 
 
@@ -153,23 +144,15 @@ def print_explanation(description: Mapping[str, Any]) -> None:
     """Prints what `explain` returned."""
     out = console()
     out.print(f"  {as_text(description['name'])}: {description['summary']}")
-    print_table(
-        out,
-        ("feature", "type", "shape", "what"),
-        [
-            [as_text(item["name"]), item["type"], _shape(item), _words(item)]
-            for item in description["features"]
-        ],
-    )
+    rows = []
+    for item in description["features"]:
+        shape = (shape_text(item["shape"]) or "one") + (", optional" if item["optional"] else "")
+        rows.append([as_text(item["name"]), item["type"], shape, _words(item)])
+    print_table(out, ("feature", "type", "shape", "what"), rows)
     for note in description["notes"]:
         out.print(f"  {note}")
     # Users copy these lines, so the table's console must not wrap them.
     print(f"\n# tf.io.parse_single_example(record, features)\n{description['parsing_spec']}", end="")
-
-
-def _shape(item: Mapping[str, Any]) -> str:
-    shape = shape_text(item["shape"]) or "one"
-    return f"{shape}, optional" if item["optional"] else shape
 
 
 def _words(item: Mapping[str, Any]) -> str:

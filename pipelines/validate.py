@@ -294,15 +294,6 @@ def validate(
     return replace(result, files=written)
 
 
-def _code_list() -> str:
-    """Returns all codes of findings by severity, as the help shows them."""
-    lines = []
-    for severity in Severity:
-        codes = ", ".join(code for code in FindingCode if Gates().severity(code) is severity)
-        lines += textwrap.wrap(f"{severity}s: {codes}", 76, subsequent_indent="  ")
-    return "\n".join(["findings (docs/dataset.md says what they mean):", *(f"  {line}" for line in lines)])
-
-
 def _with_options(gates: GateFile, **options: str | Sequence[str]) -> GateFile:
     """Returns the gates of a file with `--fail_on` and `--warn_on`, which take precedence.
 
@@ -433,7 +424,12 @@ def _read_run(directory: str) -> tuple[Mapping[str, Any], str | None]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.epilog = f"{_code_list()}\n\n{parser.epilog}"
+    lines = ["findings (docs/dataset.md says what they mean):"]
+    for severity in Severity:
+        codes = ", ".join(code for code in FindingCode if Gates().severity(code) is severity)
+        folded = textwrap.wrap(f"{severity}s: {codes}", 76, subsequent_indent="  ")
+        lines += [f"  {line}" for line in folded]
+    parser.epilog = "\n".join([*lines, "", parser.epilog or ""])
     cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
     parser.add_argument("--fast", action="store_true", help="check frames and Examples, but decode no images")
     parser.add_argument(
