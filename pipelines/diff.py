@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -263,23 +263,14 @@ def execute(options: argparse.Namespace) -> CommandResult:
         )
     old, new = options.datasets
     result = diff(old, new, **cli_options.arguments_of(diff, options))
-
-    def show() -> None:
-        print_drift(result.drift, None if result.gates is None else result.refusals)
-
     errors = "; ".join(refusal.message for refusal in result.errors)
-    new = printable(result.drift.datasets.new)
-    return CommandResult(show, result.as_json, f"{new} does not pass: {errors}." if errors else "")
+    refusal = f"{printable(result.drift.datasets.new)} does not pass: {errors}." if errors else ""
+    return CommandResult(lambda: print_diff(result), result.as_json, refusal)
 
 
-def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> None:
-    """Prints the differences.
-
-    Args:
-      drift: The differences.
-      refusals: Limits that are exceeded; None if there are no limits.
-    """
-    out = console()
+def print_diff(result: DiffResult) -> None:
+    """Prints the differences, and the limits that they exceed."""
+    out, drift = console(), result.drift
     old, new = map(as_text, drift.datasets)
     if drift.identical:
         records = drift.records.all.new
@@ -298,13 +289,13 @@ def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> No
             print_table(out, table.heads, rows, title=f"  {table.title}")
             if table.more:
                 out.print(f"  and {counted(table.more, 'more row', 'more rows')}")
-    if refusals is None:
+    if result.gates is None:
         return
-    for refusal in refusals:
+    for refusal in result.refusals:
         if refusal.severity is Severity.ERROR:
             out.print(Text("  ").append("refused", ERROR).append(f": {visible(refusal.message)}"))
         else:
             warn(out, refusal.message)
-    errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)
+    errors = len(result.errors)
     exceeded = counted(errors, "limit") if errors else "no limit"
     out.print(f"  {exceeded} {is_or_are(errors or 1)} exceeded")

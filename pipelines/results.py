@@ -238,23 +238,25 @@ def _read_text(metrics: Mapping[str, Any]) -> str:
 
 def _boxes_text(needs: Needs, boxes: Mapping[str, int]) -> str:
     """Returns the numbers of kept and dropped annotations, in one line."""
-    texts = {
+
+    def counts(prefix: str, texts: Mapping[str, str]) -> str:
+        numbers = {text: boxes.get(prefix + name) for name, text in texts.items()}
+        return ", ".join(f"{number:,} {text}" for text, number in numbers.items() if number)
+
+    fates = {
         "written": "written",
         "clipped": "clipped",
         "vanished": "cropped away",
         "dropped": "dropped as bad",
         "unlisted": "not listed",
     }
-    noun = "segments" if needs is Needs.PANOPTIC else "boxes"
-    line = f"{noun}: " + ", ".join(
-        f"{boxes[name]:,} {text}" for name, text in texts.items() if boxes.get(name)
-    )
-    points = {"keypoints_outside": "outside their image", "keypoints_vanished": "cropped away"}
-    lost = [f"{boxes[name]:,} {text}" for name, text in points.items() if boxes.get(name)]
-    if lost:
-        line += f"; key points not labelled any more: {', '.join(lost)}"
-    segments = [f"{boxes[key]:,} {texts[name]}" for name in texts if boxes.get(key := f"segments_{name}")]
-    return f"{line}; segments: {', '.join(segments)}" if segments else line
+    lost = {"outside": "outside their image", "vanished": "cropped away"}
+    parts = [f"{'segments' if needs is Needs.PANOPTIC else 'boxes'}: {counts('', fates)}"]
+    if points := counts("keypoints_", lost):
+        parts.append(f"key points not labelled any more: {points}")
+    if segments := counts("segments_", fates):
+        parts.append(f"segments: {segments}")
+    return "; ".join(parts)
 
 
 def print_convert_summary(result: ConvertResult) -> None:
