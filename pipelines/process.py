@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
-from functools import cache
+from functools import cache, partial
 from types import FrameType
 
 import psutil
@@ -47,19 +47,21 @@ def kill_children(others: Collection[psutil.Process] = ()) -> None:
                 process.kill()
 
 
-def end_process(code: int) -> None:
-    """Ends this process and its children at once, even if threads are inside a decoder."""
+def end_process(code: ExitCode, message: str) -> None:
+    """Ends this process and its children at once, even if threads are inside a decoder.
+
+    Args:
+      code: Exit code.
+      message: The error; empty if the command has ended already.
+    """
+    if message:
+        log.end(message, int(code))
     kill_children()
-    os._exit(code)
-
-
-def _end_stuck(line: str) -> None:
-    log.end(line, int(ExitCode.ENGINE))
-    end_process(int(ExitCode.ENGINE))
+    os._exit(int(code))
 
 
 #: The watchdog of this process.
-WATCHDOG = Watchdog(current_tasks, log.info, _end_stuck)
+WATCHDOG = Watchdog(current_tasks, log.info, partial(end_process, ExitCode.ENGINE))
 
 
 class Ending:
@@ -101,11 +103,9 @@ class Ending:
     def _end_by_force(self) -> None:
         """Ends the process if it has not exited cleanly because a thread is inside a decoder."""
         time.sleep(FORCE_SECONDS)
-        if not self.is_over:
-            log.end(self.last_words, int(ExitCode.INTERRUPTED))
-        elif not getattr(threading, "_SHUTTING_DOWN", False):
+        if self.is_over and not getattr(threading, "_SHUTTING_DOWN", False):
             return  # the command has ended, and its caller continues
-        end_process(int(ExitCode.INTERRUPTED))
+        end_process(ExitCode.INTERRUPTED, "" if self.is_over else self.last_words)
 
 
 def _pause(number: int, frame: FrameType | None) -> None:
