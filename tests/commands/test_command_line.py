@@ -281,10 +281,8 @@ def test_a_log_of_json_lines(capsys: Capture) -> None:
     assert make().main(["--log_format=json", "--verbose"]) == 1
     assert json.loads(capsys.readouterr().err.splitlines()[-1])["error"] == "Not so."
     assert make().main(["--log_format=xml"]) == 2
-    refusal = (
-        r"shardwright: Argument --log_format: invalid choice: 'xml' \(choose from '?text'?, '?json'?\); see "
-    )
-    assert re.fullmatch(refusal + r"shardwright paint --help\.\n", capsys.readouterr().err)
+    wrong = "shardwright: Argument --log_format: invalid choice: 'xml' (choose from "
+    assert capsys.readouterr().err.startswith(wrong), "as text"
 
 
 def test_a_traceback_is_a_field_of_a_json_line_and_python_logs_as_before_afterwards(capsys: Capture) -> None:
@@ -328,9 +326,7 @@ def parsed(*argv: str) -> tuple[argparse.Namespace, list[str]]:
         (["--dataset", "o", "--runner", "DirectRunner"], ["--runner=DirectRunner"]),
         (["o", "--runner", "DirectRunner"], ["--runner=DirectRunner"]),
         (["--runner", "DirectRunner", "o"], ["--runner=DirectRunner"]),
-        (["--runner=DirectRunner", "o"], ["--runner=DirectRunner"]),
         (["--num-workers", "3", "o"], ["--num_workers=3"]),
-        (["--no_auth", "o"], ["--no_auth"]),
         (["--streaming", "o", "--fast"], ["--streaming"]),
         (["--flink_only_there", "3", "o"], ["--flink_only_there=3"]),
         (["--experiments", "a", "--experiments", "b", "o"], ["--experiments=a", "--experiments=b"]),
@@ -368,10 +364,8 @@ def test_our_own_options_keep_their_values(
     ("given", "places", "found"),
     [
         ({}, ["in", "out"], {"input": ["in"], "output": "out"}),
-        ({}, ["in"], {"input": ["in"]}),
         ({"input": ["in"]}, ["out"], {"input": ["in"], "output": "out"}),
         ({"output": "out"}, ["in"], {"input": ["in"], "output": "out"}),
-        ({"input": ["in"], "output": "out"}, [], {"input": ["in"], "output": "out"}),
     ],
 )
 def test_input_and_output_may_be_positional(
@@ -393,18 +387,16 @@ def test_help_accepts_a_command(capsys: Capture) -> None:
     assert cli.main(["help"]) == 0
 
 
-class _Closed(io.TextIOWrapper):
-    """A pipe without a reader."""
-
-    def __init__(self) -> None:
-        reader, writer = os.pipe()
-        os.close(reader)
-        super().__init__(os.fdopen(writer, "wb"), encoding="utf-8", write_through=True)
+def unread_pipe() -> io.TextIOWrapper:
+    """Returns a pipe without a reader."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return io.TextIOWrapper(os.fdopen(writer, "wb"), encoding="utf-8", write_through=True)
 
 
 def test_a_reader_that_stops_early_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", _Closed())
-    monkeypatch.setattr(sys, "stderr", _Closed())
+    monkeypatch.setattr(sys, "stdout", unread_pipe())
+    monkeypatch.setattr(sys, "stderr", unread_pipe())
     before = sys.stdout
     assert cli.main(["--help"]) == 0
     assert cli.main(["layouts"]) == 0
@@ -423,7 +415,7 @@ def test_a_broken_pipe_elsewhere_is_still_a_failure(capsys: Capture) -> None:
 def test_forgiving_streams_keep_what_was_buffered_from_failing_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    closed = _Closed()
+    closed = unread_pipe()
     monkeypatch.setattr(sys, "stdout", closed)
     with forgiving_streams():
         print("x" * 100_000)
@@ -473,7 +465,6 @@ def given(*argv: str) -> dict[str, object]:
         ("--overwrite=true", True),
         ("--overwrite=True", True),
         ("--overwrite=false", False),
-        ("--overwrite=no", False),
     ],
 )
 def test_a_switch_may_have_a_value(argument: str, value: bool) -> None:
@@ -496,17 +487,14 @@ def test_the_main_session_is_staged_if_it_is_asked_for() -> None:
     assert asked.view_as(SetupOptions).save_main_session is True
 
 
-@pytest.mark.parametrize("runner", ["FlinkRunner", "PrismRunner", "PortableRunner", "SparkRunner", "flink"])
-def test_portable_workers_get_no_list_of_the_launchers_packages(runner: str) -> None:
-    made = options.beam_options([f"--runner={runner}", "--experiments=mine", "--parallelism=2"], ())
-    assert made.view_as(DebugOptions).experiments == ["mine", NO_LIST]
-    again = options.beam_options([f"--runner={runner}", f"--experiments={NO_LIST}"], ())
-    assert again.view_as(DebugOptions).experiments == [NO_LIST]
-
-
-def test_only_portable_workers_go_without_that_list() -> None:
+def test_only_portable_workers_get_no_list_of_the_launchers_packages() -> None:
     """A worker on another machine fails if it cannot fetch a staged file."""
-    assert python_sdk_dependencies(options.beam_options(["--runner=FlinkRunner"], ())) == []
+    for runner in ("FlinkRunner", "PrismRunner", "PortableRunner", "SparkRunner", "flink"):
+        made = options.beam_options([f"--runner={runner}", "--experiments=mine", "--parallelism=2"], ())
+        assert made.view_as(DebugOptions).experiments == ["mine", NO_LIST]
+    again = options.beam_options(["--runner=FlinkRunner", f"--experiments={NO_LIST}"], ())
+    assert again.view_as(DebugOptions).experiments == [NO_LIST]
+    assert python_sdk_dependencies(again) == []
     for runner in ("FnApiRunner", "DataflowRunner"):
         made = options.beam_options([f"--runner={runner}"], ())
         assert NO_LIST not in (made.view_as(DebugOptions).experiments or [])
@@ -596,8 +584,8 @@ def test_convert_reports_a_background_that_no_picture_shows(capsys: Capture, tmp
 
 
 @pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
-def test_reading_commands_work_with_closed_streams(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dataset: Path, closed: tuple[str, ...]
+def test_commands_work_with_closed_streams(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: Path, closed: tuple[str, ...]
 ) -> None:
     make_versions(tmp_path, dataset)
     for name in closed:
@@ -608,6 +596,8 @@ def test_reading_commands_work_with_closed_streams(
     assert cli.main(["layouts", "no_such_layout"]) == 2
     assert cli.main(["no_such_command"]) == 2
     assert cli.main([]) == 2
+    assert cli.main(["convert", str(tree), str(tmp_path / "out"), "--splits", SPLITS]) == 0
+    assert document(tmp_path / "out")["fingerprint"] == document(dataset)["fingerprint"]
 
 
 def test_closed_descriptors_are_not_reused_for_other_files(tmp_path: Path) -> None:
@@ -672,12 +662,3 @@ def test_python_without_docstrings_is_refused() -> None:
     env = {**os.environ, "PYTHONOPTIMIZE": "2"}
     done = run_command("plan", "--input", PHOTOS, env=env)
     assert sentence_of(done, 2).startswith("Beam does not start without docstrings; run python without -OO")
-
-
-def test_a_conversion_works_with_closed_streams(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: Path
-) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", None)
-    assert cli.main(["convert", str(tree), str(tmp_path / "out"), "--splits", SPLITS]) == 0
-    assert document(tmp_path / "out")["fingerprint"] == document(dataset)["fingerprint"]

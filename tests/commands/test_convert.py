@@ -282,40 +282,22 @@ def put_pictures(root: Path, counts: Mapping[str, int]) -> Path:
     return put_files(root, {name: picture(seed) for seed, name in enumerate(names)})
 
 
-def build(folder: Path, number: int, **settings: Any) -> ConvertResult:
-    """Converts the tree of one of the builds, which continues the previous build."""
-    put_pictures(folder / f"in{number}", BUILDS[number])
-    carried = {"plan_from": str(folder / f"out{number - 1}")} if number else {}
-    values = {"input": str(folder / f"in{number}"), "output": str(folder / f"out{number}"), "resize": 16}
-    return convert(verify="none", **values, **carried, **settings)
-
-
-@pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("chain")
-    for number in range(len(BUILDS)):
-        build(folder, number, **({} if number else {"label_depth": "all"}))
-    return folder
-
-
-def test_ids_stay_the_same_over_three_builds(chain: Path) -> None:
+def test_ids_stay_the_same_over_three_builds_and_class_names_may_agree_with_them(tmp_path: Path) -> None:
+    carried: dict[str, Any] = {"label_depth": "all"}
     for number, known in enumerate((3, 6, 8)):
+        source, output = put_pictures(tmp_path / f"in{number}", BUILDS[number]), tmp_path / f"out{number}"
+        convert(input=source, output=output, resize=16, verify="none", **carried)
+        carried = {"plan_from": output}
         labels = FINAL[:known]
-        output = chain / f"out{number}"
-        assert (output / "labels.txt").read_text() == "".join(
-            f"{i}:{name}\n" for i, name in enumerate(labels)
-        )
+        numbered = [f"{i}:{name}" for i, name in enumerate(labels)]
+        assert (output / "labels.txt").read_text().splitlines() == numbered
         found = by_key(output).values()
         assert {(value(item, "image/class/text"), value(item, "image/class/label")) for item in found} == {
             (name, labels.index(name)) for name in BUILDS[number]
         }
-
-
-def test_class_names_may_agree_with_the_plan(chain: Path, tmp_path: Path) -> None:
     names = (*FINAL, "more", "and more")
     (tmp_path / "names.txt").write_text("\n".join(names))
-    places = {"plan_from": str(chain / "out2"), "class_names": str(tmp_path / "names.txt")}
-    assert plan(input=str(chain / "in0"), **places).plan.labels == names
+    assert plan(input=source, class_names=tmp_path / "names.txt", **carried).plan.labels == names
 
 
 SPLITS = "train=0.7,validation=0.2,test=0.1"

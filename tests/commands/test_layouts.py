@@ -304,7 +304,6 @@ BIRDS = sorted((PHOTOS / "birds").iterdir())[:6]
     ("found", "folders", "expected"),
     [
         ({}, "auto", ("", False)),
-        ({"cats": False}, "auto", ("", False)),
         ({"00000": False}, "auto", ("", False)),
         ({"train": False, "Test": True}, "auto", ("train", True)),
         ({"train": False}, "ignore", ("", False)),

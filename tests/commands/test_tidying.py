@@ -148,14 +148,11 @@ def test_a_folder_without_locks_or_permission_does_not_end_the_command_but_a_lac
 
 
 def test_other_threads_use_the_folder_of_the_process(base: Path) -> None:
-    seen: list[str] = []
-
-    def enter() -> None:
+    def folder_of_a_thread() -> str:
         with own_temporary_folder():
-            seen.append(tempfile.gettempdir())
+            return tempfile.gettempdir()
 
-    ThreadPoolExecutor(1).submit(enter).result()
-    assert seen == [str(base)]
+    assert ThreadPoolExecutor(1).submit(folder_of_a_thread).result() == str(base)
 
 
 def test_leftovers_of_killed_commands_beside_results_are_removed(tmp_path: Path) -> None:
