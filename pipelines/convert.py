@@ -200,12 +200,11 @@ def _committed(job: ConversionJob) -> ConvertResult | None:
 
 def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
     """Reads the result of a finished conversion from its dataset directory."""
-
-    def read(name: str) -> Any:
-        return json.loads(storage.read_bytes(storage.join(path, name)))
-
     with storage.translated_errors("read the finished dataset in", path):
-        return ConvertResult(path, read_dataset(path), read(OUTCOME_JSON), read(RUN_JSON), metrics)
+        outcome, run = (
+            json.loads(storage.read_bytes(storage.join(path, name))) for name in (OUTCOME_JSON, RUN_JSON)
+        )
+        return ConvertResult(path, read_dataset(path), outcome, run, metrics)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

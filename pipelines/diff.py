@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,13 +94,13 @@ def build_diff(pipeline: Any, old: str, new: str) -> Any:
     from shardwright.core.diff import LedgerPair
     from shardwright.transforms.diff import CompareDatasets
 
-    def ledgers(_: bytes) -> Iterator[LedgerPair]:
-        return list_pairs(old, new, read_dataset(old), read_dataset(new))
-
     return (
         pipeline
         | "Begin" >> beam.Impulse()  # bytes
-        | "ListLedgers" >> beam.FlatMap(ledgers).with_output_types(LedgerPair)  # LedgerPair
+        | "ListLedgers"
+        >> beam.FlatMap(
+            lambda _: list_pairs(old, new, read_dataset(old), read_dataset(new))
+        ).with_output_types(LedgerPair)  # LedgerPair
         | "CompareDatasets" >> CompareDatasets()  # Changes
     )
 

@@ -168,14 +168,9 @@ def run_for_result(build: Callable[[Any, str], Any], beam_options: Any, progress
         )
     with work_folder(place) as scratch:
         path = storage.join(scratch, "result")
-
-        def build_all(pipeline: Any) -> None:
-            _ = build(pipeline, scratch) | "KeepResult" >> beam.Map(
-                lambda result: storage.write_bytes(path, pickle.dumps(result))
-            )  # None
-
+        keep = "KeepResult" >> beam.Map(lambda result: storage.write_bytes(path, pickle.dumps(result)))
         with show_progress(progress):
-            run_pipeline(build_all, beam_options)
+            run_pipeline(lambda pipeline: build(pipeline, scratch) | keep, beam_options)
         return pickle.loads(fetch_result(path, "--temp_location"))
 
 

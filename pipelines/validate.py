@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -282,10 +283,7 @@ def validate(
                 from shardwright.pipelines.diff import images_since
 
                 before = images_since(previous, target.directory, beam_options, progress)
-
-            def write(results: Results) -> ValidationReport:
-                return write_results(files, results, gates)
-
+            write = partial(write_results, files, gates=gates)
             result: ValidationReport = run_for_result(
                 lambda pipeline, _: build_validate(pipeline, target, mode, write, comparison, before),
                 beam_options,
