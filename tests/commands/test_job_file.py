@@ -207,7 +207,6 @@ WRONG: list[tuple[str, str]] = [
     ("seed: ${TOKEN}", "3 seed ${TOKEN}: '${TOKEN}' is not a whole number."),
     ("overwrite: true", "3 overwrite: a rebuild replaces nothing; it writes a new version"),
     ("keep: -1", "3 keep -1: write the number of versions to keep, such as 5, or 0 for all."),
-    ("keep: true", "3 keep true: write the number of versions to keep"),
     ("keep:", "3 keep has no value"),
     ("keep_days: ${TOKEN}", "3 keep_days ${TOKEN}: write a number of days, such as 30."),
     ("lease_minutes: 0", "3 lease_minutes 0: write a number of minutes from 1 on, such as 60."),

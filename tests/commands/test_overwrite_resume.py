@@ -185,20 +185,16 @@ def test_overwrite_replaces_all_files_of_an_unfinished_output_and_keeps_a_symbol
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "links", "out"]
 
 
-def test_overwrite_from_inside_the_output_is_refused(
+def test_overwrite_is_refused_from_inside_the_output_and_without_room_for_the_name_of_a_sibling(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, made: Path
 ) -> None:
+    argv = ("convert", "--input", tree, "--overwrite", "--output")
     monkeypatch.chdir(made / "_shards")
     for output in ("..", made):
-        sentence = refused(capfd, tmp_path, "convert", "--input", tree, "--output", output, "--overwrite")
-        assert "run from another directory" in sentence
-
-
-def test_a_name_without_room_for_its_sibling_is_refused(
-    capfd: Capture, tmp_path: Path, tree: Path, made: Path
-) -> None:
-    argv = ("convert", "--input", tree, "--output", made.rename(tmp_path / ("x" * 250)), "--overwrite")
-    assert "the name is too long" in refused(capfd, tmp_path, *argv)
+        assert "run from another directory" in refused(capfd, tmp_path, *argv, output)
+    monkeypatch.chdir(tmp_path)
+    long = made.rename(tmp_path / ("x" * 250))
+    assert "the name is too long" in refused(capfd, tmp_path, *argv, long)
 
 
 @pytest.mark.sampled(1)

@@ -328,13 +328,11 @@ _PLURAL = re.compile(rf"(?<!more than )(?<!at least )\{{[^{{}}]*\}} {_VERBS}{_TH
 _CAN_BE_PLURAL = re.compile(rf"\}}[\"'\s\\rf(]* {_THINGS}")
 #: Messages whose number is never 1, or that print something else in this place.
 _OTHERS = (
-    "images/s", "{total:,} images", "None of the {sample.tried", "channels, not 1, 3 or 4", "{few} cells",
-    "{_MAX_FILES} files", "each of {", "counted(more, ", "sampled images", "TFRecord files",
-    "{have} images", "without images", "or {command} its files", "differ')} between splits",
-    "percentage points", "one with shardwright", "{len(DIGITS)} splits", "in folds)", "{self.mode} splits",
-    "{samples} channels that are not gray", "{_listed(counts)} channels", "{self.channels} channels",
-    "{self.map} receives pictures", "{does} its images", "channels after N or last", "{only} panoptic",
-    "'many')} cells",
+    "images/s", "{total:,} images", "channels, not 1, 3 or 4", "{_MAX_FILES} files", "{have} images",
+    "without images", "or {command} its files", "differ')} between splits", "percentage points",
+    "one with shardwright", "{len(DIGITS)} splits", "{self.mode} splits", "{self.channels} channels",
+    "{samples} channels that are not gray", "{self.map} receives pictures", "{does} its images",
+    "channels after N or last", "{only} panoptic", "'many')} cells",
 )  # fmt: skip
 
 
