@@ -80,7 +80,7 @@ class Target:
         with storage.translated_errors("look for", pattern):
             if not glob.has_magic(pattern):
                 return [pattern] if storage.exists(pattern) else []
-            folder = pattern[: re.search(r"[*?[]", pattern).start()].rpartition("/")[0]  # type: ignore[union-attr]
+            folder = re.split(r"[*?[]", pattern)[0].rpartition("/")[0]
             slashes = pattern.count("/")
             paths = (item.path for item in storage.list_objects(folder))
             return sorted(p for p in paths if p.count("/") == slashes and fnmatch.fnmatchcase(p, pattern))
