@@ -131,9 +131,8 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
         try:
             with one_writer(settings.output, beam_options, described) as hold:
                 if hold is not None and not described:
-                    directory = check_output(
-                        settings, hold.holder
-                    )  # another run may have written it meanwhile
+                    # Another run may have written it meanwhile.
+                    directory = check_output(settings, hold.holder)
                 if not described:
                     clear_staging(settings)
                     log.warning(*remove_work_leftovers(directory))
