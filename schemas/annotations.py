@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
+
+from shardwright.schemas.json_values import given_fields
 
 #: Polygons (each x0, y0, x1, y1, ... in the unit of boxes), or COCO's run lengths (`counts`, `size`). What
 #: else a source lists makes a bad object if masks are stored, and does not matter otherwise.
@@ -127,21 +129,12 @@ class Annotations:
 
     def encode(self) -> str:
         """Returns the annotations as JSON for an `ImageRef`, without default values."""
-        value = _given_fields(self)
+        value = given_fields(self)
         if self.objects is not None:
-            value["objects"] = [_given_fields(item) for item in self.objects]
+            value["objects"] = [given_fields(item, "label") for item in self.objects]
         if self.segments:
-            value["segments"] = [_given_fields(item) for item in self.segments]
+            value["segments"] = [given_fields(item, "label") for item in self.segments]
         return json.dumps(value, separators=(",", ":"))
-
-
-def _given_fields(item: Any) -> dict[str, Any]:
-    """Returns the fields of a dataclass whose values are not their defaults."""
-    return {
-        field.name: getattr(item, field.name)
-        for field in fields(item)
-        if getattr(item, field.name) != field.default or field.name == "label"
-    }
 
 
 def decode_annotations(text: str) -> Annotations:
@@ -152,9 +145,8 @@ def decode_annotations(text: str) -> Annotations:
             ObjectAnnotation(**{**item, "box": tuple(item["box"])} if "box" in item else item)
             for item in value["objects"]
         )
-    if "size" in value:
-        value["size"] = tuple(value["size"])
-    value["captions"] = tuple(value.get("captions", ()))
-    value["keypoint_names"] = tuple(value.get("keypoint_names", ()))
+    for name in ("size", "captions", "keypoint_names"):
+        if name in value:
+            value[name] = tuple(value[name])
     value["segments"] = tuple(PanopticSegment(**item) for item in value.get("segments", ()))
     return Annotations(**value)

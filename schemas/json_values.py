@@ -51,6 +51,16 @@ def fields_json(value: Any) -> dict[str, Any]:
     return {name: to_json(getattr(value, name)) for name in _defaults(value.__class__)}
 
 
+def given_fields(value: Any, *always: str) -> dict[str, Any]:
+    """Returns the fields of an object that differ from their defaults, and those that are always given."""
+    given = {}
+    for name, default in _defaults(value.__class__).items():
+        item = getattr(value, name)
+        if item != default or name in always:
+            given[name] = item
+    return given
+
+
 def from_json(kind: type[_T], value: Any) -> _T:
     """Reads the fields of an object. Further names, which a later version may have written, are ignored.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from math import prod
@@ -16,7 +16,7 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import CLASS_ROLES, FLAGS
 from shardwright.schemas.feature_roles import FeatureRole as FeatureRole
 from shardwright.schemas.feature_roles import Needs as Needs
-from shardwright.schemas.json_values import fields_json, from_json
+from shardwright.schemas.json_values import fields_json, from_json, given_fields, to_json
 from shardwright.schemas.values import ValueType, short_repr
 
 
@@ -94,12 +94,7 @@ class FeatureSpec:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the feature as `dataset.json` stores it: without default values."""
-        given = {
-            item.name
-            for item in fields(self)
-            if item.name in _ALWAYS_STORED or getattr(self, item.name) != item.default
-        }
-        return {name: item for name, item in fields_json(self).items() if name in given}
+        return {name: to_json(item) for name, item in given_fields(self, *_ALWAYS_STORED).items()}
 
 
 @dataclass(frozen=True)
