@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from shardwright.schemas import __version__
-from shardwright.schemas.log_lines import WARNINGS, Forgiving, json_handler, json_line, write_line
+from shardwright.schemas.log_lines import WARNINGS, Forgiving, JsonHandler, json_line, write_line
 from shardwright.schemas.plain_text import escape_controls, printable
 
 _PREFIX = "shardwright: "
@@ -51,7 +51,7 @@ def log_as(log_format: str, quiet: bool, on_end: Callable[[str, int], None] | No
     handlers, level = root.handlers[:], warned.level
     follows = LOG.is_json or quiet
     if LOG.is_json:
-        root.handlers = [json_handler()]
+        root.handlers = [JsonHandler()]
     if follows:
         warned.setLevel(logging.CRITICAL if quiet else logging.WARNING)
         logging.captureWarnings(True)

@@ -36,31 +36,19 @@ class StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Writes a line as a whole and as UTF-8 in every locale."""
-        try:
+        with contextlib.suppress(Exception):  # a run does not stop because its log cannot be written
             write_line(self.format(record))
-        except Exception:  # a run does not stop because its log cannot be written
-            self.handleError(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Does nothing, because there is nobody to tell."""
 
 
-class JsonFormatter(logging.Formatter):
-    """Formats the records of Python's `logging` as lines of JSON."""
+class JsonHandler(StderrHandler):
+    """Writes the records of Python's `logging` as lines of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns a line."""
         facts: dict[str, Any] = {"message": record.getMessage(), "logger": record.name}
         if record.exc_info:
-            facts["traceback"] = self.formatException(record.exc_info)
+            facts["traceback"] = logging.Formatter().formatException(record.exc_info)
         return json_line(record.levelname, facts, record.created)
-
-
-def json_handler() -> logging.Handler:
-    """Returns a handler that writes lines of JSON."""
-    handler = StderrHandler()
-    handler.setFormatter(JsonFormatter())
-    return handler
 
 
 class LogRules(NamedTuple):
@@ -80,7 +68,7 @@ class LogRules(NamedTuple):
     def current(cls) -> Self:
         """Returns the rules of this process."""
         root = logging.getLogger()
-        is_json = any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers)
+        is_json = any(isinstance(handler, JsonHandler) for handler in root.handlers)
         is_captured = warnings.showwarning.__module__ == logging.__name__
         return cls(root.level, is_json, logging.getLogger(WARNINGS).level if is_captured else None)
 
@@ -89,7 +77,7 @@ class LogRules(NamedTuple):
         root = logging.getLogger()
         root.setLevel(self.level)
         if self.is_json:
-            root.addHandler(json_handler())
+            root.addHandler(JsonHandler())
         if self.warnings is not None:
             logging.getLogger(WARNINGS).setLevel(self.warnings)
             logging.captureWarnings(True)
