@@ -90,9 +90,7 @@ class ShardwrightError(Exception):
     def from_text(text: str) -> ShardwrightError | None:
         """Returns the error in an engine's text; None if there is none."""
         match = _TAG.search(text)
-        if not match:
-            return None
-        return _BY_CODE[ExitCode(int(match[1]))](match[2])
+        return _BY_CODE[ExitCode(int(match[1]))](match[2]) if match else None
 
 
 class DataRefused(ShardwrightError):

@@ -49,7 +49,11 @@ def order_labels(
       first_label: Id of the first class.
     """
     seen = set(seen)
-    kept = _by_own_id(own_ids, first_label) if own_ids and seen <= own_ids.keys() else ()
+    kept: tuple[str, ...] = ()
+    if own_ids and seen <= own_ids.keys():
+        shift = max(0, first_label - min(own_ids.values()))
+        by_id = {number + shift: name for name, number in own_ids.items()}
+        kept = tuple(by_id.get(number, str(number)) for number in range(first_label, max(by_id) + 1))
     unambiguous = len(set(kept)) == len(kept) > 0  # no name equals the number of another name's id
     if unambiguous and moved_label(kept, carried[: len(kept)], first_label) is None:
         beyond = carried[len(kept) :]
@@ -109,12 +113,6 @@ def check_carried(
         f"--class_names {path} {what}, which has id {number} in --plan_from {plan_path}, and ids stay as "
         f"they are from build to build: {todo}, or leave one of the two options out."
     )
-
-
-def _by_own_id(own_ids: Mapping[str, int], first_label: int) -> tuple[str, ...]:
-    shift = max(0, first_label - min(own_ids.values()))
-    by_id = {number + shift: name for name, number in own_ids.items()}
-    return tuple(by_id.get(number, str(number)) for number in range(first_label, max(by_id) + 1))
 
 
 def merge_class_ids(class_ids: Iterable[ClassId]) -> dict[str, int]:

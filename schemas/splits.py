@@ -301,18 +301,11 @@ _RANKS = {
     **dict.fromkeys(("validation", "val", "valid", "dev", "development", "eval", "evaluation"), 1),
     **dict.fromkeys(("test", "testing"), 2),
 }
-_OTHERS, _LAST = len(_RANKS), len(_RANKS) + 1
-
-
-def _rank(name: str) -> tuple[int, str]:
-    if name == NO_SPLIT:
-        return _LAST, name
-    return _RANKS.get(name.lower(), _OTHERS), name
 
 
 def in_split_order(names: Iterable[str]) -> list[str]:
     """Returns the names of splits in order: train, validation, test, others alphabetically, then `none`."""
-    return sorted(names, key=_rank)
+    return sorted(names, key=lambda name: (name == NO_SPLIT, _RANKS.get(name.lower(), len(_RANKS)), name))
 
 
 def by_split(values: Mapping[str, Value]) -> dict[str, Value]:

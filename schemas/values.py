@@ -152,10 +152,9 @@ def _whole_in_text(value: str, type_: ValueType, names: Sequence[str]) -> int:
         if text.lower() not in _BOOLS:
             raise ValueError(f"{short_repr(value)} is not a valid bool; write true or false")
         return _BOOLS[text.lower()]
-    if value in names:
-        return names.index(value)
-    if text in names:
-        return names.index(text)
+    for name in (value, text):
+        if name in names:
+            return names.index(name)
     if not _WHOLE.match(text):
         of = f" of {', '.join(names)}"[:200] if names else ""
         raise ValueError(f"{short_repr(value)} is not a valid {type_}{of}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import product
 
 from shardwright.schemas import dataset as files
 from shardwright.schemas.dataset import SAMPLES_JPG, Dataset
@@ -25,8 +26,11 @@ from shardwright.schemas.version import CHECKS_DIR, DIFF_JSON, PINNED_JSON, VERS
 SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
     files.README_MD: readme_md,
     files.LABELS_TXT: lambda dataset: labels_txt(dataset.classes) if _has_classes(dataset) else None,
+    # A label map states no ids below 1.
     files.LABEL_MAP_PBTXT: lambda dataset: (
-        label_map_pbtxt(dataset.classes) if _can_be_mapped(dataset) else None
+        label_map_pbtxt(dataset.classes)
+        if _has_classes(dataset) and min(dataset.classes, default=1) >= 1
+        else None
     ),
     "croissant.json": croissant_json,
     files.DATASET_INFO_JSON: dataset_info_json,
@@ -39,11 +43,6 @@ SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
 def _has_classes(dataset: Dataset) -> bool:
     """Returns whether the layout of a dataset stores classes."""
     return dataset.record_layout.needs is not Needs.IMAGE
-
-
-def _can_be_mapped(dataset: Dataset) -> bool:
-    """Returns whether a label map can state the ids in the records: it has none below 1."""
-    return _has_classes(dataset) and min(dataset.classes, default=1) >= 1
 
 
 def with_sidecars(dataset: Dataset, samples: bytes = b"") -> tuple[Dataset, dict[str, bytes]]:
@@ -82,15 +81,6 @@ SIDE_FILES: tuple[str, ...] = tuple(
 )
 
 
-def clash_of(split: str) -> str:
-    """Returns the first side file whose name begins with the name of a split; empty if there is none.
-
-    >>> clash_of("train"), clash_of("label")
-    ('', 'label_map.pbtxt')
-    """
-    return next((file for file in SIDE_FILES if file.startswith(split)), "")
-
-
 def check_split_names(splits: Collection[str]) -> None:
     """Checks that no side file begins with the name of a split, and that readers can tell splits apart.
 
@@ -99,8 +89,8 @@ def check_split_names(splits: Collection[str]) -> None:
     """
     if len(splits) > 1 and "all" in splits:
         raise ValueError("split 'all' needs another name, because readers take it for all splits")
-    for split in splits:
-        if file := clash_of(split):
+    for split, file in product(splits, SIDE_FILES):
+        if file.startswith(split):
             raise ValueError(
                 f"split {split!r} needs another name, because the pattern {split}* that selects its shards "
                 f"would also match {file}"

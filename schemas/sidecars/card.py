@@ -6,6 +6,7 @@ it says that it finds no data that it supports. Without `configs` it would load 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from itertools import islice
@@ -97,14 +98,9 @@ def readme_md(dataset: Dataset) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Returns a text in YAML's double quotes."""
-
-    def escaped(character: str) -> str:
-        if character in '\\"':
-            return f"\\{character}"
-        return character if character.isprintable() else f"\\U{ord(character):08x}"
-
-    return f'"{"".join(map(escaped, text))}"'
+    """Returns a text in YAML's double quotes, inside which all escapes of JSON mean the same."""
+    characters = json.dumps(text, ensure_ascii=False)
+    return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in characters)
 
 
 def _tasks(dataset: Dataset) -> list[str]:

@@ -13,10 +13,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from shardwright.schemas.dataset import Dataset, Shard, pretty_json, sample_types
+from shardwright.schemas.dataset import Dataset, pretty_json, sample_types
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
-from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.units import counted
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
@@ -66,45 +65,34 @@ _SPLIT_URLS = {
 
 def croissant_json(dataset: Dataset) -> str:
     """Returns the description of a dataset as JSON-LD, in ASCII that can be embedded in an HTML page."""
+    origin = dataset.provenance
+    splits = ", ".join(f"{split} {dataset.records(split)}" for split in dataset.splits)
+    classes = f" of {counted(len(dataset.classes), 'class')}" if dataset.labels else ""
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
         "name": dataset.name,
-        "description": _description(dataset),
-        **_provenance(dataset.provenance),
+        "description": origin.described(
+            f"{counted(dataset.all_records, 'image')}{classes} (splits: {splits}), each with what is known "
+            f"of it in a tf.train.Example record of layout {dataset.layout}, in TFRecord files. "
+            f"Fingerprint: {dataset.fingerprint}."
+        ),
+        "license": origin.license,
+        "citeAs": origin.citation,
+        "url": origin.url,
+        "datePublished": origin.date_published,
+        "creator": [
+            {"@type": "sc:Organization" if creator.is_organization else "sc:Person", "name": creator.name}
+            for creator in origin.creators
+        ],
         "version": f"1.0.0+{dataset.fingerprint[:12]}",
         "identifier": dataset.fingerprint,
         "distribution": list(_distribution(dataset)),
         "recordSet": [_splits(dataset), *_labels(dataset), _features(dataset)],
     }
-    return pretty_json(document, ensure_ascii=True).replace("<", "\\u003c")
-
-
-def _provenance(provenance: Provenance) -> _Json:
-    """Returns the properties that only a person knows, if they are given."""
-    values = {
-        "license": provenance.license,
-        "citeAs": provenance.citation,
-        "url": provenance.url,
-        "datePublished": provenance.date_published,
-        "creator": [
-            {"@type": "sc:Organization" if creator.is_organization else "sc:Person", "name": creator.name}
-            for creator in provenance.creators
-        ],
-    }
-    return {name: value for name, value in values.items() if value}
-
-
-def _description(dataset: Dataset) -> str:
-    splits = ", ".join(f"{split} {dataset.records(split)}" for split in dataset.splits)
-    total = dataset.all_records
-    classes = f" of {counted(len(dataset.classes), 'class')}" if dataset.labels else ""
-    return dataset.provenance.described(
-        f"{counted(total, 'image')}{classes} (splits: {splits}), each with what is known of it in a "
-        f"tf.train.Example record of layout {dataset.layout}, in TFRecord files. "
-        f"Fingerprint: {dataset.fingerprint}."
-    )
+    given = {name: value for name, value in document.items() if value}  # a user may state no provenance
+    return pretty_json(given, ensure_ascii=True).replace("<", "\\u003c")
 
 
 def _distribution(dataset: Dataset) -> Iterable[_Json]:
@@ -118,25 +106,22 @@ def _distribution(dataset: Dataset) -> Iterable[_Json]:
         "includes": [pattern_of(shards[0].file) for shards in dataset.splits.values() if shards],
     }
     if len(dataset.shards) <= MAX_LISTED_SHARDS:
-        yield from (_file(shard, encoding) for shard in dataset.shards)
+        for shard in dataset.shards:
+            yield {
+                "@type": "cr:FileObject",
+                "@id": shard.file,
+                "name": shard.file,
+                "description": f"{counted(shard.records, 'record')}.",
+                "contentUrl": shard.file,
+                "contentSize": f"{shard.bytes} B",
+                "encodingFormat": encoding,
+                "sha256": shard.sha256,
+            }
 
 
 def pattern_of(file: str) -> str:
     """Returns a pattern for the names of all shards of a split, such as `train-*-of-00016.tfrecord`."""
     return re.sub(r"-[0-9]+-of-", "-*-of-", file, count=1)
-
-
-def _file(shard: Shard, encoding: list[str]) -> _Json:
-    return {
-        "@type": "cr:FileObject",
-        "@id": shard.file,
-        "name": shard.file,
-        "description": f"{counted(shard.records, 'record')}.",
-        "contentUrl": shard.file,
-        "contentSize": f"{shard.bytes} B",
-        "encodingFormat": encoding,
-        "sha256": shard.sha256,
-    }
 
 
 def _record_set(

@@ -101,10 +101,20 @@ def _wrapped(literals: Sequence[str]) -> str:
 def _parse_lines(dataset: Dataset) -> Iterator[str]:
     """Yields the statements that turn a record into tensors."""
     yield "example = tf.io.parse_single_example(record, features)"
-    for spec in dataset.features:
-        yield from _encoding_lines(spec)
-    for spec in dataset.features:
-        yield from _value_lines(spec)
+    for spec in dataset.features:  # its encoding is undone
+        item = _item(spec)
+        if spec.encoding is Encoding.BASE64:
+            yield f"{item} = tf.io.decode_base64({item})"
+        if spec.encoding is Encoding.TENSOR:
+            parsed = f"tf.io.parse_tensor({item}, tf.{_TENSOR_TYPES.get(spec.dtype, spec.dtype)})"
+            yield f"{item} = tf.ensure_shape({parsed}, {list(spec.tensor_shape)})"
+    for spec in dataset.features:  # it gets its declared shape and type
+        item, is_tensor = _item(spec), spec.encoding is Encoding.TENSOR
+        if None in spec.shape[1:] and not is_tensor:
+            sides = [-1 if side is None else side for side in spec.shape]
+            yield f"{item} = tf.reshape({item}, {sides})"
+        if spec.value_type == "bool" and not is_tensor:
+            yield f"{item} = {item} > 0"  # -1, for an absent one, is not True
         if spec.fill is FeatureRole.ENCODED:
             yield from _picture_lines(dataset, spec)
     yield from _mask_lines(dataset)
@@ -132,27 +142,6 @@ def _mask_lines(dataset: Dataset) -> Iterator[str]:
             yield from (f"    {quoted(spec.name)}," for spec in specs)
             yield "):"
             yield f"    example[name] = {reader}(example[name])"
-
-
-def _encoding_lines(spec: FeatureSpec) -> Iterator[str]:
-    """Yields the statements that undo the encoding of a feature."""
-    item = _item(spec)
-    if spec.encoding is Encoding.BASE64:
-        yield f"{item} = tf.io.decode_base64({item})"
-    if spec.encoding is Encoding.TENSOR:
-        parsed = f"tf.io.parse_tensor({item}, tf.{_TENSOR_TYPES.get(spec.dtype, spec.dtype)})"
-        yield f"{item} = tf.ensure_shape({parsed}, {list(spec.tensor_shape)})"
-
-
-def _value_lines(spec: FeatureSpec) -> Iterator[str]:
-    """Yields the statements that give a stored value its declared type and shape."""
-    item = _item(spec)
-    if spec.encoding is not Encoding.TENSOR:
-        if None in spec.shape[1:]:
-            sides = [-1 if side is None else side for side in spec.shape]
-            yield f"{item} = tf.reshape({item}, {sides})"
-        if spec.value_type == "bool":
-            yield f"{item} = {item} > 0"  # -1, for an absent one, is not True
 
 
 def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:

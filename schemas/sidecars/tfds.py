@@ -32,7 +32,6 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.parsing import DTYPES
 from shardwright.schemas.plan import is_compressed
-from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.sample_types import widest
 
 #: Template by which TFDS builds the names of the shards.
@@ -65,15 +64,30 @@ def dataset_info_json(dataset: Dataset) -> str | None:
     """Returns `dataset_info.json`, or None if TFDS cannot read the shards because they are compressed."""
     if not is_readable(dataset):
         return None
-    supervised = _supervised(dataset.features)
+    origin, supervised = dataset.provenance, _supervised(dataset.features)
     return _text(
         {
             "name": tfds_name(dataset.name),
             "version": dataset.name if _VERSION.fullmatch(dataset.name) else DEFAULT_VERSION,
-            "description": _description(dataset),
-            **_provenance(dataset.provenance),
+            "description": origin.described(
+                f"Images: {dataset.all_records}. Classes: {len(dataset.classes)}. "
+                f"Layout: {dataset.layout}. Fingerprint: {dataset.fingerprint}. Written by Shardwright."
+            ),
+            # TFDS has no fields for creators and dates.
+            **({"citation": origin.citation} if origin.citation else {}),
+            **({"location": {"urls": [origin.url]}} if origin.url else {}),
+            **({"redistributionInfo": {"license": origin.license}} if origin.license else {}),
             "fileFormat": "tfrecord",
-            "splits": [_split(dataset, split) for split in dataset.splits if dataset.records(split)],
+            "splits": [
+                {
+                    "name": split,
+                    "filepathTemplate": FILE_TEMPLATE,
+                    "shardLengths": [str(shard.records) for shard in shards],
+                    "numBytes": str(sum(shard.bytes - _FRAME_BYTES * shard.records for shard in shards)),
+                }
+                for split, shards in dataset.splits.items()
+                if dataset.records(split)
+            ],
             **({"supervisedKeys": supervised} if supervised else {}),
         }
     )
@@ -208,32 +222,6 @@ def _supervised(features: Sequence[FeatureSpec]) -> _Json | None:
     if not images or not labels:
         return None
     return {"tuple": {"items": [{"featureKey": images[0]}, {"featureKey": labels[0]}]}}
-
-
-def _split(dataset: Dataset, split: str) -> _Json:
-    shards = dataset.splits[split]
-    return {
-        "name": split,
-        "filepathTemplate": FILE_TEMPLATE,
-        "shardLengths": [str(shard.records) for shard in shards],
-        "numBytes": str(sum(shard.bytes - _FRAME_BYTES * shard.records for shard in shards)),
-    }
-
-
-def _provenance(provenance: Provenance) -> _Json:
-    """Returns the fields of TFDS for what the user states; it has none for creators and dates."""
-    return {
-        **({"citation": provenance.citation} if provenance.citation else {}),
-        **({"location": {"urls": [provenance.url]}} if provenance.url else {}),
-        **({"redistributionInfo": {"license": provenance.license}} if provenance.license else {}),
-    }
-
-
-def _description(dataset: Dataset) -> str:
-    return dataset.provenance.described(
-        f"Images: {dataset.all_records}. Classes: {len(dataset.classes)}. "
-        f"Layout: {dataset.layout}. Fingerprint: {dataset.fingerprint}. Written by Shardwright."
-    )
 
 
 def _text(value: _Json) -> str:

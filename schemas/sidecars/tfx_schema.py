@@ -21,15 +21,10 @@ from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.values import ValueType
 
-
-class Symbol(str):
-    """The name of an enum's value, written without quotes."""
-
-
 #: The fields of a message in order; a repeated field occurs several times.
 Fields: TypeAlias = "Sequence[tuple[str, Value]]"
-#: The value of a field: a text, a number, a name, or the fields of a nested message.
-Value: TypeAlias = "str | int | float | Symbol | Fields"
+#: The value of a field: a text, a number, a type of features, or the fields of a nested message.
+Value: TypeAlias = "str | int | float | FeatureType | Fields"
 
 
 def message(fields: Iterable[tuple[str, Value]]) -> str:
@@ -47,17 +42,13 @@ def _lines(fields: Iterable[tuple[str, Value]]) -> Iterator[str]:
             yield "}"
 
 
-def _scalar(value: str | int | float | Symbol) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Symbol):
-        return str(value)
-    return _quoted(value) if isinstance(value, str) else repr(value)
-
-
-def _quoted(text: str) -> str:
-    """Returns a text in quotes, as UTF-8; everything except plain ASCII is escaped."""
-    plain = re.sub(r"""(["'\\])""", r"\\\1", text.encode().decode("latin-1"))
+def _scalar(value: str | int | float | FeatureType) -> str:
+    """Returns a value; of a text in quotes, as UTF-8, everything except plain ASCII is escaped."""
+    if isinstance(value, FeatureType):
+        return _TYPES[value]
+    if not isinstance(value, str):
+        return str(value).lower() if isinstance(value, bool) else repr(value)
+    plain = re.sub(r"""(["'\\])""", r"\\\1", value.encode().decode("latin-1"))
     return '"' + re.sub("[^ -~]", lambda byte: f"\\{ord(byte[0]):03o}", plain) + '"'
 
 
@@ -91,7 +82,7 @@ def _feature(spec: FeatureSpec, dataset: Dataset) -> Fields:
     comment = _ENCODED_AS.get(spec.encoding)
     return [
         ("name", spec.name),
-        ("type", Symbol(_TYPES[spec.type])),
+        ("type", spec.type),
         *([] if spec.optional else [("presence", [("min_fraction", 1.0), ("min_count", 1)])]),
         _size(spec),
         *([domain] if domain else []),
@@ -122,9 +113,17 @@ def _domain(spec: FeatureSpec, dataset: Dataset) -> _Domain | None:
     if spec.fill is None or spec.encoding is not Encoding.PLAIN:
         return None
     if spec.fill is FeatureRole.CONSTANT:
-        return _constant(spec)
+        if spec.type is FeatureType.BYTES:
+            return _one_of(spec.value)
+        if not spec.value or not all(map(math.isfinite, spec.value)):
+            return None
+        kind = "int_domain" if spec.type is FeatureType.INT64 else "float_domain"
+        return kind, [("min", min(spec.value)), ("max", max(spec.value))]
+    if spec.fill is FeatureRole.EXTRA and spec.value_type == ValueType.ENUM:
+        limits = [("min", 0), ("max", len(spec.value) - 1)] if spec.value else []  # names of numbers
+        return "int_domain", [*limits, ("is_categorical", True)]
     if spec.fill is FeatureRole.EXTRA:
-        return _declared(spec)
+        return _DECLARED.get(spec.value_type)
     domain = _DOMAINS.get(spec.fill)
     return domain(dataset) if callable(domain) else domain
 
@@ -135,22 +134,6 @@ _DECLARED: Mapping[str, _Domain] = {
     ValueType.UINT32: ("int_domain", [("min", 0), ("max", 2**32 - 1)]),
     ValueType.UINT64: ("int_domain", [("min", 0)]),
 }
-
-
-def _declared(spec: FeatureSpec) -> _Domain | None:
-    if spec.value_type == ValueType.ENUM:
-        limits = [("min", 0), ("max", len(spec.value) - 1)] if spec.value else []  # names of numbers
-        return "int_domain", [*limits, ("is_categorical", True)]
-    return _DECLARED.get(spec.value_type)
-
-
-def _constant(spec: FeatureSpec) -> _Domain | None:
-    if not spec.value or not all(math.isfinite(v) for v in spec.value if isinstance(v, float)):
-        return None
-    if spec.type is FeatureType.BYTES:
-        return _one_of(spec.value)
-    kind = "int_domain" if spec.type is FeatureType.INT64 else "float_domain"
-    return kind, [("min", min(spec.value)), ("max", max(spec.value))]
 
 
 def _one_of(values: Sequence[str]) -> _Domain | None:
@@ -196,24 +179,20 @@ def _images(decodable: bool) -> _Domain:
     return "image_domain", [("minimum_supported_image_fraction", 1.0)] if decodable else []
 
 
-def _side(number: int, most: int | None = None) -> Callable[[Dataset], _Domain]:
+def _side(dataset: Dataset, number: int, most: int | None = None) -> _Domain:
     """Returns the domain of height, width or channels."""
-
-    def domain(dataset: Dataset) -> _Domain:
-        size = picture_shape(dataset.plan.settings)[number]
-        upper = size or most
-        return "int_domain", [("min", size or 1), *([("max", upper)] if upper else [])]
-
-    return domain
+    size = picture_shape(dataset.plan.settings)[number]
+    upper = size or most
+    return "int_domain", [("min", size or 1), *([("max", upper)] if upper else [])]
 
 
 #: Role of a feature -> its domain, or a function that computes it from the dataset.
 _DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = {
     FeatureRole.ENCODED: _picture,
     FeatureRole.FORMAT: _format,
-    FeatureRole.HEIGHT: _side(0),
-    FeatureRole.WIDTH: _side(1),
-    FeatureRole.CHANNELS: _side(2, _MAX_CHANNELS),
+    FeatureRole.HEIGHT: lambda dataset: _side(dataset, 0),
+    FeatureRole.WIDTH: lambda dataset: _side(dataset, 1),
+    FeatureRole.CHANNELS: lambda dataset: _side(dataset, 2, _MAX_CHANNELS),
     FeatureRole.SHAPE: ("int_domain", [("min", 1)]),
     FeatureRole.DTYPE: lambda dataset: _one_of(sample_types(dataset)),
     FeatureRole.COLORSPACE: ("string_domain", [("value", "RGB"), ("value", "Grayscale")]),

@@ -23,7 +23,7 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import CLASSIFICATION, LAYOUTS, FeatureSpec
-from shardwright.schemas.sidecars.tfx_schema import Symbol, message, schema_pbtxt
+from shardwright.schemas.sidecars.tfx_schema import message, schema_pbtxt
 from shardwright.schemas.statistics import RecordStatistics, Statistics
 from shardwright.transforms.building_blocks import merge_all
 
@@ -237,7 +237,7 @@ def test_any_value_survives_the_text_format(text: str, number: int, share: float
     text = text.encode("utf-8", "ignore").decode()
     written = message([
         ("feature", [
-            ("name", text), ("type", Symbol("INT")),
+            ("name", text), ("type", FeatureType.INT64),
             ("int_domain", [("min", number), ("is_categorical", flag)]),
         ]),
         ("float_domain", [("min", share)]),
