@@ -104,7 +104,8 @@ def load_plain_yaml(text: str, as_texts: bool = False) -> Any:
         return yaml.load(text, _TextLoader if as_texts else _Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise NotPlain(_sentence(error.problem or error.context or ""), mark) from None
+        why = " ".join((error.problem or error.context or "").split())
+        raise NotPlain(why.rstrip(".")[:200], mark) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line_start = before.rfind("\n") + 1
@@ -134,7 +135,3 @@ def places_of_keys(text: str) -> dict[tuple[str, ...], tuple[int, int]]:
 
     walk(yaml.compose(text, _Loader), ())
     return places
-
-
-def _sentence(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")[:200]

@@ -205,15 +205,13 @@ def _unmet(expected: GateFile, facts: DatasetFacts) -> Iterator[tuple[str, str]]
     classes = sum(count > 0 for count in facts.classes.values())
     have = "has" if classes == 1 else "have"
     yield from _between(expected, "classes", classes, f"{counted(classes, 'class')} {have} images")
-    if expected.allowed_formats:
-        for name, count in sorted(facts.formats.items()):
-            if count and name not in expected.allowed_formats:
-                yield "allowed_formats", f"{counted(count, 'image')} {is_or_are(count)} stored as {name}"
-    if expected.allowed_dtypes:
-        for name, count in sorted(facts.dtypes.items()):
-            if count and name not in expected.allowed_dtypes:
-                have = "has" if count == 1 else "have"
-                yield "allowed_dtypes", f"{counted(count, 'image')} {have} samples of type {name}"
+    for name, count in sorted(facts.formats.items()):
+        if expected.allowed_formats and count and name not in expected.allowed_formats:
+            yield "allowed_formats", f"{counted(count, 'image')} {is_or_are(count)} stored as {name}"
+    for name, count in sorted(facts.dtypes.items()):
+        if expected.allowed_dtypes and count and name not in expected.allowed_dtypes:
+            have = "has" if count == 1 else "have"
+            yield "allowed_dtypes", f"{counted(count, 'image')} {have} samples of type {name}"
     for side, values in (("width", facts.widths), ("height", facts.heights)):
         if values is not None:
             yield from _between(expected, side, values[0], f"the smallest {side} is {{}}", above=False)
@@ -265,10 +263,9 @@ def _classes(expected: GateFile, facts: DatasetFacts) -> Iterator[tuple[str, str
     missing = [name for name in expected.required_classes if name not in present]
     if missing:
         yield "required_classes", f"{_listed(missing)} without images"
-    if expected.allowed_classes:
-        others = sorted(set(present) - set(expected.allowed_classes))
-        if others:
-            yield "allowed_classes", f"{_listed(others)} not among those that are allowed"
+    others = sorted(set(present) - set(expected.allowed_classes))
+    if expected.allowed_classes and others:
+        yield "allowed_classes", f"{_listed(others)} not among those that are allowed"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

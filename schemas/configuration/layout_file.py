@@ -15,7 +15,7 @@ features:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -206,10 +206,7 @@ def _inherited(features: Sequence[FeatureSpec], file: LayoutFile) -> list[Featur
     kept = [spec for spec in features if spec.name not in file.drop]
     for key, old_names, choices in (("drop", file.drop, features), ("rename", file.rename, kept)):
         for old in old_names:
-            try:
-                check_choice(old, [spec.name for spec in choices])
-            except ValueError as error:
-                raise wrong(f"{key}: {error}") from None
+            check_choice(old, [spec.name for spec in choices], f"{key}: ")
     renamed = [replace(spec, name=file.rename.get(spec.name, spec.name)) for spec in kept]
     if twice := _twice([spec.name for spec in renamed]):
         raise wrong(f"rename: two features are called {twice!r} then; give one of them another name")
@@ -239,7 +236,13 @@ def _feature(name: str, block: FeatureBlock, pixels: bool) -> FeatureSpec:
         if spec.type is not FeatureType.BYTES:
             raise wrong("base64 is for texts and bytes; leave it out")
         return replace(spec, encoding=Encoding.BASE64)
-    return _as_tensor(spec, pixels) if block.tensor else spec
+    if not block.tensor:
+        return spec
+    tensor = replace(spec, type=FeatureType.BYTES, shape=(), encoding=Encoding.TENSOR)
+    if spec.fill is FeatureRole.ENCODED and pixels:
+        return replace(tensor, dtype="uint8", tensor_shape=(None, None, None))
+    type_ = ValueType(spec.value_type or spec.type)
+    return replace(tensor, dtype=_DTYPES.get(type_, type_.value), tensor_shape=spec.shape)
 
 
 def _filled(name: str, block: FeatureBlock) -> FeatureSpec:
@@ -263,29 +266,19 @@ def _filled(name: str, block: FeatureBlock) -> FeatureSpec:
 
 
 def _with_constant(spec: FeatureSpec, block: FeatureBlock) -> FeatureSpec:
-    constant, type_ = block.constant, ValueType(spec.value_type)
-    stored = [coerce(value, type_, block.values, wide=block.tensor) for value in _flat(constant)]
+    type_, (sides, constants) = ValueType(spec.value_type), _unnested(block.constant)
+    stored = [coerce(value, type_, block.values, wide=block.tensor) for value in constants]
     try:
         values = tuple(value.decode() if isinstance(value, bytes) else value for value in stored)
     except UnicodeDecodeError:
         raise wrong("its bytes are not UTF-8, so dataset.json cannot store them; write text") from None
     if not all(math.isfinite(value) for value in values if isinstance(value, float)):
         raise wrong("dataset.json holds no infinite numbers; write a finite one")
-    sides = _sides_of(constant)
     if spec.shape and (
         len(spec.shape) != len(sides) or any(a not in (None, b) for a, b in zip(spec.shape, sides))
     ):
-        raise wrong(f"its constant has the shape {sides}; write that or leave shape out")
-    return replace(spec, shape=tuple(sides), fill=FeatureRole.CONSTANT, value=values)
-
-
-def _as_tensor(spec: FeatureSpec, pixels: bool) -> FeatureSpec:
-    """Returns a feature that stores its value as a serialized tensor."""
-    tensor = replace(spec, type=FeatureType.BYTES, shape=(), encoding=Encoding.TENSOR)
-    if spec.fill is FeatureRole.ENCODED and pixels:
-        return replace(tensor, dtype="uint8", tensor_shape=(None, None, None))
-    type_ = ValueType(spec.value_type or spec.type)
-    return replace(tensor, dtype=_DTYPES.get(type_, type_.value), tensor_shape=spec.shape)
+        raise wrong(f"its constant has the shape {list(sides)}; write that or leave shape out")
+    return replace(spec, shape=sides, fill=FeatureRole.CONSTANT, value=values)
 
 
 def _check(layout: Layout) -> None:
@@ -316,20 +309,14 @@ def _check(layout: Layout) -> None:
                 )
 
 
-def _flat(value: Any) -> Iterator[Any]:
+def _unnested(value: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """Returns the shape of nested lists, and the values in them row by row."""
     if not isinstance(value, list):
-        yield value
-        return
-    for item in value:
-        yield from _flat(item)
-
-
-def _sides_of(value: Any) -> list[int]:
-    if not isinstance(value, list):
-        return []
+        return (), [value]
     if not value:
         raise wrong("its constant holds nothing; write a value or leave the feature out")
-    inner = [_sides_of(item) for item in value]
-    if any(sides != inner[0] for sides in inner):
+    rows = [_unnested(item) for item in value]
+    sides = rows[0][0]
+    if any(other != sides for other, _ in rows):
         raise wrong("its constant's rows have different lengths; make them equal")
-    return [len(value), *inner[0]]
+    return (len(value), *sides), [item for _, items in rows for item in items]

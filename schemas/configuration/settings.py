@@ -417,7 +417,7 @@ class ConvertSettings:
             )
 
     def _check_pixels(self) -> None:
-        """Checks that readers can know the shape of raw pixels.
+        """Checks that the stored format can hold the pictures, and that readers can know their shape.
 
         Raises:
           UsageError: If they cannot, or the layout stores raw pixels and another format is given.
@@ -429,7 +429,13 @@ class ConvertSettings:
                 "--image_format raw, or a layout of image files."
             )
         self._check_depth()
-        self._check_size()
+        longest = MAX_STORED_SIDE.get(self.stored_format)
+        may_be_smaller = self.fit == "contain" or self.map
+        if self.target and longest and max(self.target) > longest and not may_be_smaller:
+            raise UsageError(
+                f"--resize {self.resize}: {self.stored_format} holds at most {longest:,} pixels a side; "
+                "choose a smaller size, or --image_format png."
+            )
         if self.stored_format != "raw" or self.states_dtype:  # records state the shape of such pixels
             return
         if not layout.stores_size and not self.has_one_size:
@@ -441,21 +447,6 @@ class ConvertSettings:
             raise UsageError(
                 "--color keep: bare pixels would have different numbers of channels; choose --color rgb "
                 "or gray."
-            )
-
-    def _check_size(self) -> None:
-        """Checks that the stored format can hold pictures of the target size.
-
-        Raises:
-          UsageError: If it cannot hold any of them.
-        """
-        longest = MAX_STORED_SIDE.get(self.stored_format)
-        if not self.target or not longest or self.fit == "contain" or self.map:
-            return  # such pictures may be smaller
-        if max(self.target) > longest:
-            raise UsageError(
-                f"--resize {self.resize}: {self.stored_format} holds at most {longest:,} pixels a side; "
-                "choose a smaller size, or --image_format png."
             )
 
     def _check_depth(self) -> None:

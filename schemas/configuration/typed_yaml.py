@@ -8,27 +8,17 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from shardwright.schemas.configuration.setting import attribute_docstrings
 from shardwright.schemas.errors import nearest
 from shardwright.schemas.values import quoted_value, short_repr
 
 
-def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Describes the keys of a file with the docstrings of the attributes.
-
-    Pydantic's own setting for this reads the source of every model whenever it is imported, which takes a
-    command up to 0.3 s. Only editors need the descriptions.
-    """
-    for base in reversed(model.__mro__):
-        if issubclass(base, FileModel) and base is not FileModel:
-            for name, docstring in attribute_docstrings(base).items():
-                schema["properties"][name]["description"] = docstring
-
-
 class FileModel(BaseModel):
-    """Base of all models: objects are immutable, and unknown keys are errors."""
+    """Base of all models: objects are immutable, and unknown keys are errors.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_describe)
+    `docs/site_build/editor_files.py` makes JSON schemas of models, with the docstrings of their attributes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -66,11 +56,14 @@ def write(what: str) -> WrapValidator:
     return WrapValidator(validate)
 
 
-def check_choice(value: Any, choices: Sequence[str]) -> str:
-    """Returns a value that is one of a few words; raises an error that lists them if it is another."""
+def check_choice(value: Any, choices: Sequence[str], where: str = "") -> str:
+    """Returns a value that is one of a few words; raises an error that lists them if it is another.
+
+    The message begins with `where`: the keys that lead to the value, if pydantic does not know them.
+    """
     if value not in choices:
         close = nearest(short_repr(value).strip("'"), choices)
-        raise wrong(f"{short_repr(value)} is not one of {', '.join(choices)}{close}")
+        raise wrong(f"{where}{short_repr(value)} is not one of {', '.join(choices)}{close}")
     return str(value)
 
 
