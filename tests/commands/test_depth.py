@@ -403,6 +403,7 @@ def test_validation_finds_pixels_of_another_type(tmp_path: Path) -> None:
         ({"layout": "raw", "image_format": "png"}, "stores bare pixels; choose --image_format raw, or a lay"),
         ({"channels": 1}, "--color gray"),
         ({"channels": 17}, "--channels 17"),
+        ({"drop": "DARK", "map": "mine:crop"}, "let the function return DroppedImage"),
         ({"depth": "keep", "map": "a:b"}, "leave --depth keep out"),
         ({"channels": 4, "map": "a:b"}, "leave --channels 4 out"),
         ({"depth": "keep", "layout": TENSOR}, "tensor: true"),
@@ -419,30 +420,6 @@ def test_validation_finds_pixels_of_another_type(tmp_path: Path) -> None:
 def test_settings_that_contradict_each_other(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ConvertSettings(input=("in",), resize="8", **settings).check()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("features: {x: {fill: encoded, dtype: uint16}, y: {fill: label}}", "with pixels: true"),
-        (
-            "pixels: true\nfeatures: {x: {fill: encoded}, y: {fill: label, dtype: uint16}}",
-            "with pixels: true",
-        ),
-        ("pixels: true\nfeatures: {x: {fill: encoded, dtype: int16}}", "'int16' is not one of uint8, uint16"),
-        (
-            "pixels: true\nfeatures: {x: {fill: encoded, dtype: uint16, tensor: true}}",
-            "leave tensor or dtype",
-        ),
-        (
-            "extends: raw\nfeatures: {x: {fill: encoded, dtype: uint16}}",
-            "state different types; give all of them the same dtype",
-        ),
-    ],
-)
-def test_wrong_layout_files(text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        parse_layout_file(text, "bare.yaml")
 
 
 SIDES = (12, 10)

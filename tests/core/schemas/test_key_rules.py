@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.kinds import parse_drop
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import (
     ImageRef,
     as_in_keys,
@@ -105,30 +104,6 @@ def test_excluded_images_are_left_out_even_if_they_are_included() -> None:
     assert rules.reason_by_bytes("a/x.jpg", other) is FilterReason.EXCLUDED
     assert KeyRules(KeyList(("a/*",))).reason_by_key("b/x.jpg") is FilterReason.NOT_INCLUDED
     assert KeyRules().reason_by_key("b/x.jpg") is None and not KeyRules().need_bytes
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "error"),
-    [
-        ("exclude", "/", "'/' matches nothing"),
-        ("include", "a,@", "a file name is missing after @"),
-        ("exclude", "img[z-a].jpg", "is not a pattern"),
-        ("drop", "BLURY", "BLURY is not a finding about one image; choose from DARK"),
-        ("drop", "ODD_SIZE", "ODD_SIZE does not depend on one image alone; use --min_side"),
-        ("drop", "NEAR_DUPLICATE", "use --dedupe near"),
-        ("max_aspect", 0.5, "write a ratio from 1, that of a square, such as 2.5, or 0 for none."),
-        ("max_aspect", float("nan"), "write a ratio from 1"),
-        ("min_side", -1, "not a whole number"),
-    ],
-)
-def test_wrong_values_say_what_to_write(setting: str, value: object, error: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(error)):
-        ConvertSettings(input=("in",), **{setting: value}).check()  # type: ignore[arg-type]
-
-
-def test_codes_to_drop_do_not_go_with_a_function_that_makes_several_images() -> None:
-    with pytest.raises(UsageError, match="let the function return DroppedImage"):
-        ConvertSettings(input=("in",), drop="DARK", map="mine:crop").check()
 
 
 def test_codes_to_drop_have_one_form() -> None:
@@ -221,19 +196,6 @@ def test_a_thousand_references_are_small() -> None:
     assert len(encode_refs(refs)) < 20 * len(refs)
 
 
-def test_a_fingerprint_changes_with_the_source() -> None:
-    ref = ImageRef("a", "/a", size=5, version="7")
-    assert ref.fingerprint == ref._replace(uri="/b", label="x").fingerprint
-    assert ref.fingerprint not in (ref._replace(size=6).fingerprint, ref._replace(version="8").fingerprint)
-    assert ref.is_candidate
-    assert not ref._replace(outcome="filtered").is_candidate
-
-
-@pytest.mark.parametrize("name", ["cat", "100%25", "caf%E9", "%25%FF"])
-def test_names_as_in_keys_stay(name: str) -> None:
-    assert as_in_keys(name) == name
-
-
-@pytest.mark.parametrize("name", ["100%", "50 % off", "%20", "%7F"])
-def test_other_percent_signs_become_as_in_keys(name: str) -> None:
-    assert as_in_keys(name) == key_from_bytes(name.encode())
+def test_only_percent_signs_that_are_not_as_in_keys_are_changed() -> None:
+    assert all(as_in_keys(name) == name for name in ("cat", "100%25", "caf%E9", "%25%FF"))
+    assert all(as_in_keys(name) == key_from_bytes(name.encode()) for name in ("100%", "5 %", "%20", "%7F"))

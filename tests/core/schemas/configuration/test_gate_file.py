@@ -46,14 +46,8 @@ def test_a_file_holds_gates_on_findings_the_dataset_and_its_difference() -> None
         ("expect: other.yaml", "line 1, column 1: there is no gate 'expect'"),
         ("zzz: 1", r"line 1, column 1: there is no gate 'zzz'; choose from fail_on, warn_on, min_images, "),
         ("\n  max_aded_fraction: 1", r"line 2, column 3: .*did you mean max_added_fraction\?$"),
-        (
-            "# one\n\nmin_images: many",
-            "line 3, column 1: min_images: write a whole number from 0 on, not",
-        ),
-        (
-            "min_width: x\nmin_images: x",
-            "line 1, column 1: min_width: write a whole number from 0 on",
-        ),
+        ("# one\n\nmin_images: many", "line 3, column 1: min_images: write a whole number from 0 on, not"),
+        ("min_width: x\nmin_images: x", "line 1, column 1: min_width: write a whole number from 0 on"),
         ("min_images: true", "min_images: write a whole number from 0 on, not 'true'."),
         ("min_images_per_split: 5", "write a number for each split"),
         ("min_images_per_split: {train: 1.5}", "write a whole number"),
@@ -64,10 +58,7 @@ def test_a_file_holds_gates_on_findings_the_dataset_and_its_difference() -> None
             for name in ("max_count_drop", "max_removed_fraction", "max_bad_fraction", "max_class_l_infinity")
         ),
         ("max_fraction: {DARK: 3}", "write a share from 0 to 1, such as 0.03 for 3%"),
-        (
-            "max_fraction: {DRK: 0.1}",
-            r"column 16: max_fraction: .* 'DRK'; did you mean DARK\?$",
-        ),
+        ("max_fraction: {DRK: 0.1}", r"column 16: max_fraction: .* 'DRK'; did you mean DARK\?$"),
         ("max_aspect_ratio: .nan", "write a number from 1 on"),
         ("max_added_fraction: .inf", "write a number"),
         ("max_added_fraction: true", "write a number"),
@@ -83,10 +74,7 @@ def test_a_file_holds_gates_on_findings_the_dataset_and_its_difference() -> None
         ("required_classes: cat", "write a list of names"),
         ("fail_on: [DRAK]", r"column 1: fail_on: there is no finding 'DRAK'; did you mean DARK\?"),
         ("fail_on: [DARK: 0.1]", r"column 1: fail_on: there is no finding .\{.DARK.: 0.1\}.; see"),
-        (
-            "fail_on: DARK\nwarn_on: dark",
-            "column 1: fail_on: DARK is also in warn_on; choose one.",
-        ),
+        ("fail_on: DARK\nwarn_on: dark", "column 1: fail_on: DARK is also in warn_on; choose one."),
         ("new_classes: deny", "new_classes: write refuse, warn or allow, not 'deny'."),
         ("new_classes: no", "write refuse, warn or allow, not 'false'"),
         ("min_images:", "min_images has no value; write one or take it out."),

@@ -155,6 +155,11 @@ def test_a_mask_is_required_if_one_feature_requires_it() -> None:
         ('extends: minimal\nfeatures: {"\\ud800": {fill: key}}', "is not a name"),
         (f"extends: minimal\nfeatures: {{{'x' * 300}: {{fill: key}}}}", "is not a name"),
         ("extends: minimal\nfeatures: {image: {fill: key}}", "no feature holds the image"),
+        ("extends: minimal\nfeatures: {x: {fill: encoded, dtype: uint16}}", "with pixels: true"),
+        ("extends: raw\nfeatures: {y: {fill: label, dtype: uint16}}", "with pixels: true"),
+        ("extends: raw\nfeatures: {x: {fill: encoded, dtype: int16}}", "'int16' is not one of uint8, uint16"),
+        ("extends: raw\nfeatures: {x: {fill: encoded, dtype: uint16, tensor: true}}", "leave tensor or"),
+        ("extends: raw\nfeatures: {x: {fill: encoded, dtype: uint16}}", "state different types; give all of"),
     ],
 )  # fmt: skip
 def test_messages_about_a_wrong_file(text: str, message: str) -> None:
@@ -325,10 +330,7 @@ def test_a_built_in_layout_survives_as_a_setting(name: str) -> None:
     assert (travelled.features, travelled.pixels) == (LAYOUTS[name].features, LAYOUTS[name].pixels)
 
 
-NO_LAYOUTS = ["{", "{}", '{"a": 1}', "{'extends': 'minimal'}", "{" * 5000, '{"name": NaN}']
-
-
-@pytest.mark.parametrize("value", NO_LAYOUTS)
+@pytest.mark.parametrize("value", ["{", "{}", '{"a": 1}', "{'extends': 'x'}", "{" * 5000, '{"name": NaN}'])
 def test_invalid_inline_layouts_are_refused(value: str) -> None:
     with pytest.raises(UsageError, match="this is not a layout; name a file") as refusal:
         layout_by_name(value)
