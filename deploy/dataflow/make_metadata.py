@@ -1,6 +1,8 @@
 """Writes metadata.json, the parameters of the Flex Template, from the declaration of the settings.
 
 Run it after a change of `schemas/configuration/settings.py`: `python deploy/dataflow/make_metadata.py`.
+A setting whose values have a new form gets a pattern here. The patterns use only what all engines of regular
+expressions know.
 """
 
 from __future__ import annotations
@@ -9,12 +11,75 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shardwright.schemas.configuration.setting import Setting, Topic
+from shardwright.schemas.codes import OF_ONE_PICTURE
+from shardwright.schemas.configuration import kinds
+from shardwright.schemas.configuration.setting import Kind, Setting, Topic
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
+from shardwright.schemas.layouts import LAYOUTS
+from shardwright.schemas.values import TYPE_NAMES
 
 METADATA = Path(__file__).with_name("metadata.json")
 
 GROUP = Topic.INPUT.value.capitalize()
+
+_BUCKET = "gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"
+_FOLDER = rf"{_BUCKET}(/[^/\n\r]+)*/?"
+_IN_BUCKET = rf"{_BUCKET}(/[^/\n\r]+)+/?"
+_NAME = "[A-Za-z0-9_]{1,64}"
+_WORD = "[A-Za-z_][A-Za-z0-9_]*"
+_COLUMN = rf"[^:,\[\]\n\r ]+:({'|'.join(TYPE_NAMES)})(\[\])?"
+_SHARE = r"(0?\.[0-9]*[1-9][0-9]*|1(\.0+)?|[1-9][0-9]{0,8}/[1-9][0-9]{0,8})"
+_COUNT = "[1-9][0-9]{0,4}"
+_PERSON = r"(org:)?[^:; \t\n\r]([^:;\n\r]*[^:; \t\n\r])?"
+_BOUND = "TOO_MANY_[A-Z_]{1,40}=[1-9][0-9]{0,17}"
+_CODE = f"({'|'.join(OF_ONE_PICTURE)})"
+_STATEMENT = r"[^ \t\n\r]([^\n\r]*[^ \t\n\r])?"
+_BYTES = r"([1-9][0-9]{0,14} ?[bB]?|([1-9][0-9]{0,8}(\.[0-9]{1,6})?|0\.[1-9][0-9]{0,5}) ?[kKmMgGtT][iI]?[bB])"
+
+
+def _list_of(pattern: str) -> str:
+    return f"{pattern}(,{pattern})*"
+
+
+#: Kind of a setting -> regular expression of its values, if not every line of text is one.
+PATTERNS: dict[Kind, str] = {
+    kinds.INPUT: _FOLDER,
+    kinds.OUTPUT: _IN_BUCKET,
+    kinds.FOLDER: _FOLDER,
+    kinds.FILE: _IN_BUCKET,
+    kinds.LAYOUT: rf"({'|'.join(LAYOUTS)}|{_BUCKET}(/[^/\n\r]+)*/[^/\n\r]+\.yaml)",
+    kinds.EXTRA_COLUMNS: _list_of(_COLUMN),
+    kinds.LABEL_DEPTH: "([1-9][0-9]{0,2}|all|last)",
+    kinds.PIXEL_SHAPE: f"{_COUNT}[xX]{_COUNT}([xX][134])?",
+    kinds.SPLITS: _list_of(f"{_NAME}={_SHARE}"),
+    kinds.FOLDS: "(0|[2-9]|[12][0-9]|3[0-6])",
+    kinds.COUNT: "[0-9]{1,18}",
+    kinds.SIZE: _BYTES,
+    kinds.SHARDS: f"({_COUNT}|{_list_of(f'{_NAME}={_COUNT}')})",
+    kinds.HOOK: rf"{_WORD}(\.{_WORD})*:{_WORD}",
+    kinds.RESIZE: f"{_COUNT}([xX]{_COUNT})?",
+    kinds.PERCENT: "([1-9][0-9]?|100)",
+    kinds.CHANNELS: "(0|[2-9]|1[0-6])",
+    kinds.SAMPLE: "(0|[1-9][0-9]{0,4})",
+    kinds.COLOR: "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})",
+    kinds.PIXELS: "([1-9][0-9]{0,8}|1[0-9]{9})",
+    kinds.SIDE: "[0-9]{1,9}",
+    kinds.ASPECT: r"(0|[1-9][0-9]{0,8}(\.[0-9]{1,9})?)",
+    kinds.SHARE: r"(0(\.[0-9]{1,9})?|1(\.0{1,9})?)",
+    kinds.BOUNDS: _list_of(_BOUND),
+    kinds.CODES: _list_of(_CODE),
+    kinds.LICENSE: _STATEMENT,
+    kinds.PROSE: _STATEMENT,
+    kinds.CREATORS: f"{_PERSON}(; ?{_PERSON})*",
+    kinds.URL: "https?://[!-.0-~][!-~]*",
+    kinds.DATE: "[0-9]{4}-[0-9]{2}-[0-9]{2}",
+}
+#: Kind of a setting -> type of its parameter, if its stored value does not decide it.
+TYPES: dict[Kind, str] = {
+    kinds.OUTPUT: "GCS_WRITE_FOLDER",
+    kinds.FOLDER: "GCS_READ_FOLDER",
+    kinds.FILE: "GCS_READ_FILE",
+}
 
 #: Descriptions that differ from those of the options.
 HELP = {
@@ -78,8 +143,8 @@ WORKERS = (
 def parameter(item: Setting) -> dict[str, Any]:
     """Returns the parameter of a setting."""
     choices = [choice for choice in item.kind.choices if choice]
-    kind = item.kind.parameter or ("NUMBER" if item.is_number else "TEXT")
-    pattern = item.kind.pattern
+    kind = TYPES.get(item.kind, "NUMBER" if item.is_number else "TEXT")
+    pattern = PATTERNS.get(item.kind, r"[^\n\r]+")
     entry: dict[str, Any] = {
         "name": item.name,
         "label": item.name.replace("_", " ").capitalize(),

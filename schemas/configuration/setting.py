@@ -79,9 +79,7 @@ class Kind:
     Attributes:
       metavar: Placeholder in `--help`; empty to show the choices.
       check: Raises ValueError for a wrong value and says what to write instead; the result is not used.
-      pattern: Regular expression, without anchors, of the values that a Dataflow template accepts.
       accepts: Type of the argument in Python if it differs from the type of the stored value.
-      parameter: Type of a template's parameter, if the stored value does not decide it.
       between: Text between a name and its value, for a value that can also be a mapping.
       choices: All values, if they are few.
       added: Returns the values that installed packages add to `choices`; None if no package can.
@@ -91,9 +89,7 @@ class Kind:
 
     metavar: str = ""
     check: Callable[[Any], object] | None = None
-    pattern: str = r"[^\n\r]+"
     accepts: Any = None
-    parameter: str = ""
     between: str = ""
     choices: tuple[str, ...] = ()
     added: Callable[[], Sequence[str]] | None = None
