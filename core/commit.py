@@ -41,7 +41,7 @@ from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT
-from shardwright.schemas.ledger import ShardHeader, ShardResult, ShardTotals, total_of, totals_of_splits
+from shardwright.schemas.ledger import ShardResult, ShardTotals, total_of, totals_of_splits
 from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
@@ -50,9 +50,8 @@ from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
 
 _SHOWN = 3
-#: Option in the message about an image of many channels, and bytes of the quarantine list that are searched.
-_CHANNELS = re.compile(rb"(--channels \d+)")
-_UNLISTED_CLASS = re.compile(rb"its class ('[^'\\]+') is not among the class names")
+_UNLISTED_CLASS = r"its class ('[^'\\]+') is not among the class names"
+#: Number of bytes of the quarantine list that are searched.
 _SEARCHED_BYTES = 1 << 16
 
 
@@ -214,16 +213,12 @@ def _outcome(
         "fingerprint": result.fingerprint,
         "ledger": result.ledger,
         "reused_shards": sum(shard.reused for shard in results),
-        "animated": total.animated,
-        "damaged": total.damaged,
-        "warned": total.warned,
-        "kept": total.kept,
+        **{name: getattr(total, name) for name in ("animated", "damaged", "warned", "kept")},
         "boxes": dict(total.boxes),
         "findings": {},
         "warnings": [
             *forecast.warnings,
-            *box_warnings(total),
-            *_private_warnings(total.private),
+            *warnings_of(total),
             *result.balance.sentences,
         ],
     }
@@ -270,19 +265,15 @@ def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionJob) -> 
     return hold
 
 
-def box_warnings(total: ShardTotals) -> Iterator[str]:
-    """Yields a warning for each kind of annotation that could not be used."""
+def warnings_of(total: ShardTotals) -> Iterator[str]:
+    """Yields warnings about annotations that could not be used, and about people's data in kept originals."""
     if count := total.boxes["dropped"]:
         examples = "; ".join(map(printable, total.bad_boxes))
         yield f"{counted(count, 'bad annotation')} {is_or_are(count)} left out, such as {examples}."
     if count := total.boxes["unlisted"]:
         segments = counted(count, "segment")
         yield f"{segments} of masks {is_or_are(count)} not listed by the source and not counted."
-
-
-def _private_warnings(counts: Counter[str]) -> Iterator[str]:
-    """Yields a warning if the metadata of kept originals have data about people."""
-    if counts:
+    if counts := total.private:
         kinds = ", ".join(
             f"{PRIVATE_KINDS[kind]} ({counts[kind]:,})" for kind in PRIVATE_KINDS if counts[kind]
         )
@@ -327,15 +318,17 @@ def _refusal(job: ConversionJob, built: Dataset, report: ValidationReport) -> st
         quarantine = storage.join(job.directory, dataset.QUARANTINE_JSONL)
         convert = bad_reasons[QuarantineReason.UNSUPPORTED_FORMAT]
         advice = f"convert (to JPEG or PNG), {'fix' if written else 'or fix'}" if convert else "fix"
-        unlisted = job.settings.class_names and bad_reasons[QuarantineReason.UNKNOWN_LABEL]
-        if unlisted and (name := _search(quarantine, _UNLISTED_CLASS)):
-            advice = f"list the class {name} in --class_names {job.settings.class_names}, {advice}"
-        if convert and (option := _search(quarantine, _CHANNELS)):
+        names = job.settings.class_names
+        if names and (name := _first_match(quarantine, QuarantineReason.UNKNOWN_LABEL, _UNLISTED_CLASS)):
+            advice = f"list the class {name} in --class_names {names}, {advice}"
+        if option := _first_match(quarantine, QuarantineReason.UNSUPPORTED_FORMAT, r"(--channels \d+)"):
             advice = f"keep those of many channels with {option}, {advice}"
         of_hook = bad_reasons[QuarantineReason.MAP_FAILED]
         advice += f"{' or remove' if written else ''} {'the others' if of_hook else 'them'}"
         if of_hook:
-            fix = f"fix the function {job.settings.map} ({_first_failure_of_hook(quarantine)})"
+            failed = QuarantineReason.MAP_FAILED
+            failure = _first_match(quarantine, failed, r"(.*?)\.*$") or failed
+            fix = f"fix the function {job.settings.map} ({failure})"
             advice = fix if of_hook == bad else f"{fix} and {advice}"
         if written:
             enough = math.ceil(built.bad_fraction * 1000) / 1000
@@ -352,19 +345,14 @@ def _refusal(job: ConversionJob, built: Dataset, report: ValidationReport) -> st
     return None
 
 
-def _search(quarantine: str, pattern: re.Pattern[bytes]) -> str:
-    """Returns what a pattern finds in the first lines of a quarantine list; empty if nothing."""
-    match = pattern.search(storage.read_range(quarantine, 0, _SEARCHED_BYTES))
-    return match[1].decode() if match else ""
-
-
-def _first_failure_of_hook(quarantine: str) -> str:
-    """Returns what the function of `--map` raised first, from the first lines of a quarantine list."""
+def _first_match(quarantine: str, reason: QuarantineReason, pattern: str) -> str:
+    """Returns what a pattern finds in a message about a reason, in the first lines of a quarantine list."""
     for line in storage.read_range(quarantine, 0, _SEARCHED_BYTES).split(b"\n")[:-1]:
         entry = json.loads(line)
-        if entry["reason"] == QuarantineReason.MAP_FAILED:
-            return str(entry["message"]).rstrip(".")
-    return str(QuarantineReason.MAP_FAILED)
+        match = re.search(pattern, entry["message"])
+        if match and entry["reason"] == reason:
+            return match[1]
+    return ""
 
 
 def _run(
@@ -374,26 +362,24 @@ def _run(
     shares: SplitShares | None,
     total: ShardTotals,
 ) -> dict[str, Any]:
-    headers = [result.header for result in results]
     written = [result for result in results if result.header.file and not result.reused]
     starts = [result.started for result in written]
     ended = [result.finished for result in written]
-    facts = {
-        "splits_from": str(forecast.splits_from),
-        **({"split_shares": shares.as_json()} if shares is not None else {}),
-        **({"folds": _folds(forecast, headers)} if "folds" in forecast.plan.settings else {}),
+    facts: dict[str, Any] = {"splits_from": str(forecast.splits_from)}
+    if shares is not None:
+        facts["split_shares"] = shares.as_json()
+    if "folds" in forecast.plan.settings:
+        folds = range(int(forecast.plan.settings["folds"]))
+        totals = totals_of_splits(result.header for result in results)
+        facts["folds"] = {
+            split: [totals[split].folds[str(fold)] for fold in folds] for split in forecast.plan.shards
+        }
+    facts |= {
         "sources": total.sizes_of_sources(),
         "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
         "reused_shards": sum(result.reused for result in results),
     }
     return run_document(job.run, job.output, job.started, facts)
-
-
-def _folds(forecast: Forecast, headers: Iterable[ShardHeader]) -> dict[str, list[int]]:
-    """Returns the number of records in each fold of each split."""
-    numbers = range(int(forecast.plan.settings["folds"]))
-    totals = totals_of_splits(headers)
-    return {split: [totals[split].folds[str(fold)] for fold in numbers] for split in forecast.plan.shards}
 
 
 def _remove_stale(
