@@ -29,9 +29,6 @@ from shardwright.schemas.plain_text import printable
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import split_version, version_name
 
-#: Format of the times in `run.json`, for `time.strftime`.
-UTC_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
-
 
 def dataset_name(output: str) -> str:
     """Returns the name of a dataset: that of its directory, or of the directory with its versions."""
@@ -55,7 +52,7 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
 
 def utc(seconds: float) -> str:
     """Returns a time in the format of `run.json`."""
-    return time.strftime(UTC_FORMAT, time.gmtime(seconds))
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def read_dataset(directory: str) -> Dataset:

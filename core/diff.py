@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shardwright.core import hash_buckets, storage
 from shardwright.core.concurrency.progress import PROGRESS
@@ -210,7 +210,6 @@ def unpack_bucket(packs: Iterable[bytes]) -> Iterator[LedgerRow]:
 
 #: Number of records of both datasets together up to which starting Beam takes longer than the comparison.
 MAX_RECORDS = 100_000
-_WHOSE = ("old", "new")
 
 _Rows = tuple[list[LedgerRow], list[LedgerRow]]
 
@@ -228,7 +227,7 @@ def compare_rows(rows: _Rows, changes: Changes) -> Iterator[LedgerRow]:
     Raises:
       UsageError: If a key occurs twice in one dataset.
     """
-    old, new = (by_key(side_rows, whose) for side_rows, whose in zip(rows, _WHOSE, strict=True))
+    old, new = (by_key(side_rows, whose) for side_rows, whose in zip(rows, ("old", "new"), strict=True))
     for key, row in old.items():
         other = new.get(key)
         if other is None:
@@ -333,9 +332,8 @@ def compare_place(pair: LedgerPair, changes: Changes, lost_is_empty: bool = Fals
     with_digests = pair.same_digests and not same_shard
     for side, ledger in ledgers:
         with errors_of[side]:
-            found = rows_of(datas[side], ledger)
-            stated: dict[str, Any] = {"side": side} if with_digests else {"side": side, "digest": ""}
-            rows[side].extend(row._replace(**stated) for row in found)
+            for row in rows_of(datas[side], ledger):
+                rows[side].append(row._replace(side=side, digest=row.digest if with_digests else ""))
     PROGRESS.add(listed=sum(map(len, rows)))
     yield from compare_rows(rows, changes)
 

@@ -399,7 +399,13 @@ def draw_card_samples(directory: str, dataset: Dataset) -> bytes:
     """
     totals = totals_of(dataset.class_counts)
     counts = {name: totals[name] for name in dataset.labels}
-    picked = pick_evenly(_places(directory, dataset), counts, _COUNT, MAX_LINES)
+    places = (  # of the first shard of each split first, then of the second ones, and so on
+        RecordLocation(storage.join(directory, shard.file), entry.offset, entry.label)
+        for place, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS)
+        for entry in ledger_entries(directory, place, shard)
+        if entry.offset is not None and (entry.length or 0) <= MAX_BYTES
+    )
+    picked = pick_evenly(places, counts, _COUNT, MAX_LINES)
     tiles = read_tiles(picked, schema_of_plan(dataset.features, dataset.first_label, dataset.plan))
     tiles = [tile for tile in tiles if tile.image is not None]
     if not tiles:
@@ -407,15 +413,6 @@ def draw_card_samples(directory: str, dataset: Dataset) -> bytes:
     buffer = io.BytesIO()
     draw_sheet(tiles).save(buffer, "JPEG", quality=_QUALITY, optimize=True)
     return buffer.getvalue()
-
-
-def _places(directory: str, dataset: Dataset) -> Iterator[RecordLocation]:
-    """Yields locations of records: the first shard of each split first, then the second ones, and so on."""
-    for place, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
-        path = storage.join(directory, shard.file)
-        for entry in ledger_entries(directory, place, shard):
-            if entry.offset is not None and (entry.length or 0) <= MAX_BYTES:
-                yield RecordLocation(path, entry.offset, entry.label)
 
 
 def ledger_entries(directory: str, place: ShardPlace, shard: Shard) -> Iterator[Entry]:

@@ -6,6 +6,7 @@ covers all splits and has TFDV's name for this slice; the others are the splits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -127,21 +128,13 @@ def _fill_numeric(proto: Any, sums: FeatureStatistics, records: int) -> None:
         for (low, high), count in zip(pairwise(buckets.edges), buckets.counts):
             standard.buckets.add(low_value=low, high_value=high, sample_count=count)
         _fill_quantiles(quantiles, numbers)
-    _add_infinite(proto, standard, sums)
-
-
-def _add_infinite(proto: Any, standard: Any, sums: FeatureStatistics) -> None:
-    """Adds infinite values, which are not in any bin."""
-    low, high = sums.low_infinite, sums.high_infinite
-    if not low and not high:
-        return
-    proto.min = float("-inf") if low else sums.numbers.low
-    proto.max = float("inf") if high else sums.numbers.high
-    proto.mean = float("nan") if low and high else float("inf") if high else float("-inf")
-    proto.std_dev = float("nan")
-    for count, value in ((low, float("-inf")), (high, float("inf"))):
-        if count:
-            standard.buckets.add(low_value=value, high_value=value, sample_count=count)
+    infinite = {-math.inf: sums.low_infinite, math.inf: sums.high_infinite}
+    present = [value for value, count in infinite.items() if count]
+    if present:  # they are not in any bin, and the mean of both is NaN
+        proto.min, proto.max = min(numbers.low, *present), max(numbers.high, *present)
+        proto.mean, proto.std_dev = sum(present), math.nan
+        for value in present:
+            standard.buckets.add(low_value=value, high_value=value, sample_count=infinite[value])
 
 
 def _fill_quantiles(proto: Any, spread: Histogram) -> None:

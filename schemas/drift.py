@@ -99,10 +99,6 @@ class Changes:
         """Number of images with one kind of change in all splits."""
         return sum(count for (name, _), count in self.counts.items() if name == kind)
 
-    def in_split(self, kind: Kind, split: str) -> int:
-        """Number of images with one kind of change in a split."""
-        return self.counts.get((kind.value, split), 0)
-
     def as_json(self) -> dict[str, Any]:
         """Returns the changes as a report stores them."""
         self.settle()
@@ -112,7 +108,9 @@ class Changes:
         return {
             "unchanged": self.unchanged,
             **{kind.value: self.total(kind) for kind in Kind},
-            "splits": {split: {kind.value: self.in_split(kind, split) for kind in Kind} for split in splits},
+            "splits": {
+                split: {kind.value: self.counts[kind.value, split] for kind in Kind} for split in splits
+            },
             "split_moves": [
                 {"from": old, "to": new, "images": count} for (old, new), count in sorted(self.moves.items())
             ],
@@ -342,12 +340,15 @@ def _class_drift(old: Dataset, new: Dataset) -> ClassDrift:
 
 
 def _left_out(old: Dataset, new: Dataset) -> dict[str, dict[str, Pair]]:
-    left_out: dict[str, dict[str, Pair]] = {}
-    for outcome in (Outcome.QUARANTINED, Outcome.FILTERED):
-        sides = [dataset.ledger["reasons"].get(outcome.value, {}) for dataset in (old, new)]
-        left_out[outcome.value] = _pairs(sides[0], sides[1], 0)
-    copies = Pair(*(int(dataset.ledger[Outcome.DEDUPLICATED.value]) for dataset in (old, new)))
-    return {**left_out, Outcome.DEDUPLICATED.value: {"copy": copies} if any(copies) else {}}
+    reasons = Pair(*(one.ledger["reasons"] for one in (old, new)))
+    copies = Pair(*(int(one.ledger[Outcome.DEDUPLICATED.value]) for one in (old, new)))
+    return {
+        **{
+            outcome.value: _pairs(reasons.old.get(outcome.value, {}), reasons.new.get(outcome.value, {}), 0)
+            for outcome in (Outcome.QUARANTINED, Outcome.FILTERED)
+        },
+        Outcome.DEDUPLICATED.value: {"copy": copies} if any(copies) else {},
+    }
 
 
 def _rate(described: Described, code: str) -> float | None:

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import partial, reduce
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
@@ -501,10 +501,7 @@ def ledger_json(
 
 def total_of(parts: Iterable[ShardTotals]) -> ShardTotals:
     """Returns the sums of parts together, such as the headers of shards."""
-    total = ShardTotals()
-    for part in parts:
-        total.merge(part)
-    return total
+    return reduce(ShardTotals.merge, parts, ShardTotals())
 
 
 def totals_of_splits(headers: Iterable[ShardHeader]) -> defaultdict[str, ShardTotals]:

@@ -30,6 +30,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from shardwright.schemas.example import Feature, FeatureType
@@ -101,7 +102,7 @@ class FeatureStatistics(Sums):
     low_infinite: int = 0
     high_infinite: int = 0
     not_utf8: int = 0
-    formats: dict[str, int] = field(default_factory=dict)
+    formats: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
     def of(type_: FeatureType, spec: FeatureSpec | None) -> FeatureStatistics:
@@ -127,40 +128,33 @@ class FeatureStatistics(Sums):
     def add(self, values: Sequence[Any]) -> None:
         """Adds the values of one record."""
         self.lengths.add(len(values))
-        if self.type is FeatureType.BYTES:
-            for value in values:
+        for value in values:
+            if self.type is FeatureType.BYTES:
                 self._add_bytes(value)
-        elif self.type is FeatureType.INT64:
-            for value in values:
+            elif self.type is FeatureType.INT64:
                 self.numbers.add(value)
                 if self.values is not None:
                     self.values.add(str(value).encode())
-        else:
-            for value in values:
-                self._add_float(value)
+            elif math.isfinite(value):
+                self.numbers.add(value)
+            elif math.isnan(value):
+                self.nan += 1
+            elif value > 0:
+                self.high_infinite += 1
+            else:
+                self.low_infinite += 1
 
     def _add_bytes(self, value: bytes) -> None:
         self.numbers.add(len(value))
         if self.values is None:
             formats = (name for name, magic in _FORMATS.items() if value.startswith(magic))
-            format_ = next(formats, "")
-            self.formats[format_] = self.formats.get(format_, 0) + 1
+            self.formats[next(formats, "")] += 1
             return
         self.values.add(value)
         try:
             value.decode()
         except UnicodeDecodeError:
             self.not_utf8 += 1
-
-    def _add_float(self, value: float) -> None:
-        if math.isfinite(value):
-            self.numbers.add(value)
-        elif math.isnan(value):
-            self.nan += 1
-        elif value > 0:
-            self.high_infinite += 1
-        else:
-            self.low_infinite += 1
 
 
 def keep_first(items: dict[Any, Any], most: int) -> None:
@@ -590,10 +584,7 @@ class Statistics(Sums):
 
     def total(self) -> SplitStatistics:
         """Returns the sums over all splits."""
-        all_ = SplitStatistics()
-        for sums in self.splits.values():
-            all_.merge(sums)
-        return all_
+        return reduce(SplitStatistics.merge, self.splits.values(), SplitStatistics())
 
     def as_json(self) -> dict[str, Any]:
         """Returns the content of `statistics.json`."""

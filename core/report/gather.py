@@ -114,10 +114,6 @@ class Checked:
         chosen = {code: tuple(choose(findings)) for code, findings in self.image_findings.items()}
         return replace(self, image_findings={code: findings for code, findings in chosen.items() if findings})
 
-    def severity(self, code: str) -> str:
-        """Returns the severity of the findings with a code."""
-        return self.report.gates.severity(FindingCode(code)).value
-
 
 @dataclass(frozen=True)
 class RunFacts:
@@ -398,10 +394,10 @@ def _read_json(
       then: Consequence, or advice, for that sentence.
     """
     try:
-        path = storage.join(directory, name)
-        if not storage.exists(path):
+        data = storage.read_if_exists(storage.join(directory, name))
+        if data is None:
             return None
-        document = json.loads(storage.read_bytes(path))
+        document = json.loads(data)
         if not isinstance(document, Mapping):
             raise TypeError("it is not an object")
         return read(document)
@@ -529,7 +525,7 @@ def select_findings(report: ValidationReport | None, fingerprint: str) -> Checke
     return Checked(
         report,
         tuple(one for code in PAIRS for one in some(code, _PAIRS_OF_CODE, pairs)),
-        {code.value: findings for code in _VISIBLE if (findings := some(code, _FINDINGS_OF_CODE, placed))},
+        {code: findings for code in _VISIBLE if (findings := some(code, _FINDINGS_OF_CODE, placed))},
         report.fingerprint in (fingerprint or None, None),
     )
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
@@ -84,7 +85,7 @@ def version_view(
     most: int = MAX_REFUSALS,
     latest: bool = False,
     largest: int = 0,
-    files: Collection[str] = (),
+    files: Collection[tuple[str, str]] = (),
 ) -> dict[str, Any]:
     """Returns a version as the templates show it.
 
@@ -94,7 +95,7 @@ def version_view(
       most: Largest number of violations that are listed.
       latest: Whether readers get this version.
       largest: Number of records of the largest listed version; 0 for no share.
-      files: Names of the linked files that exist.
+      files: Linked files of all versions that exist, each as version and name.
 
     Returns:
       The time when the work on the version `began` is for people, and `stamp` is the same time for programs.
@@ -131,7 +132,7 @@ def version_view(
         "changes": _changes(record.changes),
         "no_changes": unchanged if built else state.meaning,
         "work": _work(record.work),
-        "links": [link for link in _LINKS if link[1] in files],
+        "links": [link for link in _LINKS if (record.version, link[1]) in files],
     }
 
 
@@ -142,7 +143,7 @@ class IndexData:
     Attributes:
       output: Directory that contains the versions.
       records: Mapping of version to its `version.json`.
-      files: Mapping of each shown version to those of its linked files that exist.
+      files: Linked files that exist, each as version and name.
       pointer: Version that readers get. None if there is none.
       problem: Reason why the pointer cannot be read. Empty if it can.
       drawn: When the page is drawn. Empty to omit it.
@@ -150,7 +151,7 @@ class IndexData:
 
     output: str
     records: Mapping[str, VersionRecord]
-    files: Mapping[str, Collection[str]]
+    files: Collection[tuple[str, str]]
     pointer: Pointer | None = None
     problem: str = ""
     drawn: str = ""
@@ -168,8 +169,8 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
     rows = {}
     for name in names:
         is_latest = pointer is not None and pointer.version == name
-        place, files = f"{data.output.rstrip('/')}@{name}", data.files.get(name, ())
-        rows[name] = version_view(place, data.records[name], refusals, is_latest, largest, files)
+        place = f"{data.output.rstrip('/')}@{name}"
+        rows[name] = version_view(place, data.records[name], refusals, is_latest, largest, data.files)
     latest = rows.get(pointer.version) if pointer else None
     newest = next((row for row in rows.values() if row["record"].state in _COMPLETE), None)
     problem = data.problem
@@ -275,10 +276,7 @@ def gather_index(output: str, now: float) -> IndexData:
         with storage.translated_errors("look for", path):
             return storage.exists(path)
 
-    files: dict[str, set[str]] = {}
-    for (version, file), there in zip(places, storage.at_once(is_there, places)):
-        if there:
-            files.setdefault(version, set()).add(file)
+    files = set(compress(places, storage.at_once(is_there, places)))
     return IndexData(printable(output), records, files, pointer, problem, time_text(now))
 
 

@@ -191,19 +191,12 @@ def histogram(
       what: What is counted, in the plural.
     """
 
-    def text(value: float) -> str:
-        return format_size(value) if label == "bytes" else short(value)
-
-    def text_of_bin(low: float, high: float) -> str:
-        if whole and high - low <= 1:
-            return text(low)
-        return f"{text(low)} to {text(high - 1 if whole else high)}"
-
+    text = format_size if label == "bytes" else short
     most = max(counts)
-    bars = (
-        Bar(text_of_bin(low, high), count, round(100 * count / most, 2))
-        for low, high, count in zip(edges, edges[1:], counts)
-    )
+    bars = []
+    for low, high, count in zip(edges, edges[1:], counts):
+        ends = (low,) if whole and high - low <= 1 else (low, high - 1 if whole else high)
+        bars.append(Bar(" to ".join(map(text, ends)), count, round(100 * count / most, 2)))
     return Chart(title, label, what, tuple(bars))
 
 

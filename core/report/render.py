@@ -89,7 +89,7 @@ def _render(data: ReportData, amount: Amount) -> str:
         "most_inputs": _MAX_INPUTS,
         "pair_groups": [
             (code, list(findings))
-            for code, findings in groupby(checked.pairs if checked else (), key=lambda one: one.code.value)
+            for code, findings in groupby(checked.pairs if checked else (), key=lambda one: one.code)
         ],
         "quarantine_pictures": [item for item in data.quarantine if item.picture],
         "spread_heads": SPREAD_HEADS,

@@ -35,13 +35,8 @@ class Page(HTMLParser):
         if tag not in _VOID:
             self._open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in _VOID:
-            self._open.pop()
-
     def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
+        assert tag in _VOID or self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
         if self._open[-1:] not in (["style"], ["script"]):

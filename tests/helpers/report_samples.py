@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from PIL import Image
@@ -47,18 +48,12 @@ HOSTILE = (
 )
 
 
-def thumbnail(number: int, side: int = 96) -> Thumbnail:
-    """Returns a picture of one color with a darker corner."""
-    image = Image.new("RGB", (side, side * 3 // 4), (37 * number % 256, 91 * number % 256, 53 * number % 256))
-    image.paste((20, 20, 20), (0, 0, side // 4, side // 4))
-    return Thumbnail(pictures.file_of(image, "JPEG", quality=70), *image.size)
-
-
-def noisy_thumbnail(number: int) -> Thumbnail:
-    """Returns a picture whose JPEG has the maximum size for these dimensions."""
-    noise = random.Random(number).randbytes(128 * 128 * 3)
-    image = Image.frombytes("RGB", (128, 128), noise)
-    return Thumbnail(pictures.file_of(image, "JPEG", quality=74), 128, 128)
+def thumbnail(number: int, noisy: bool = False) -> Thumbnail:
+    """Returns a picture of one color, or of noise, whose JPEG has the maximum size for its dimensions."""
+    image = Image.new("RGB", (96, 72), (37 * number % 256, 91 * number % 256, 53 * number % 256))
+    if noisy:
+        image = Image.frombytes("RGB", (128, 128), random.Random(number).randbytes(128 * 128 * 3))
+    return Thumbnail(pictures.file_of(image, "JPEG", quality=74), *image.size)
 
 
 def dataset_of(class_counts: dict[str, dict[str, int]], records: dict[str, int], **fields: Any) -> Dataset:
@@ -144,7 +139,7 @@ def made_up(
       drift: Result of `diff`.
       statistics: Content of `statistics.json`.
     """
-    draw = noisy_thumbnail if noisy else thumbnail
+    draw = partial(thumbnail, noisy=noisy)
     codes = codes or (
         FindingCode.BOX_RANGE, FindingCode.LABEL_TEXT, *WARNINGS, *sorted(QUALITY - WARNINGS)
     )  # fmt: skip

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -169,11 +169,8 @@ def test_sections_without_content_are_left_out() -> None:
     assert sections == re.findall(r'<li><a href="#(\w+)">', page) == ["findings", "classes"]
 
 
-def test_an_empty_dataset_gives_a_page() -> None:
+def test_an_empty_dataset_gives_a_page_which_is_the_same_every_time() -> None:
     outline_of(render(ReportData(name="")))
-
-
-def test_equal_data_give_equal_pages() -> None:
     first, second = (render(made_up(("a", "b", "c" * 40), charts=True)) for _ in range(2))
     assert first == second
 
@@ -336,7 +333,7 @@ def refusal(name: str, message: str = "too much", gate: str = "drift", error: bo
 
 
 def index_of(records: dict[str, VersionRecord], latest: str = "", **fields: Any) -> IndexData:
-    files = dict.fromkeys(records, ("report.html", "diff.json", "dataset.json"))
+    files = set(product(records, ("report.html", "diff.json", "dataset.json")))
     pointer = Pointer(latest, "f" * 64, _NOW) if latest else None
     return IndexData(
         **{"output": "data/pets", "records": records, "files": files, "pointer": pointer, **fields}
@@ -406,23 +403,20 @@ def test_a_page_loads_nothing_and_its_policy_allows_its_own_script_and_nothing_e
     assert all(source.startswith("data:image/jpeg;base64,") for source in Page(page).of("src"))
 
 
-@pytest.mark.parametrize("field", ["output", "gate", "name", "message", "fingerprint", "previous"])
-def test_names_are_shown_as_text_everywhere(field: str) -> None:
-    for name in HOSTILE:
-        parts = {"gate": "drift", "name": "a", "message": "b", field: name}
-        violations = (Violation(parts["gate"], parts["name"], Severity.ERROR, parts["message"]),)
-        made = {key: name for key in ("fingerprint", "previous") if key == field}
-        records = records_of(2, state=VersionState.REFUSED, refusals=violations, accepted=(name,), **made)
-        outer = {field: name} if field == "output" else {}
-        page = render_index(index_of(records, **outer))
-        read = Page(page)
-        assert page.count("<script") == 1 and page.count("<style") == 1
-        assert not any(attribute.startswith("on") for attribute in [name for _, name, _ in read.attributes])
-        assert "\u202e" not in page and "\x00" not in page
-        assert all(re.fullmatch(r"versions/\w+/[\w.]+", link) for link in read.links)
-        page.encode()
-        if field in ("message", "name") and name.isprintable() and len(name) < 60:
-            assert name in read.text
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_are_shown_as_text_everywhere(name: str) -> None:
+    refusals = (Violation(name, name, Severity.ERROR, name),)
+    parts = {"accepted": (name,), "fingerprint": name, "previous": name}
+    records = records_of(2, state=VersionState.REFUSED, refusals=refusals, **parts)
+    page = render_index(index_of(records, output=name))
+    read = Page(page)
+    assert page.count("<script") == 1 and page.count("<style") == 1
+    assert not any(attribute.startswith("on") for _, attribute, _ in read.attributes)
+    assert "\u202e" not in page and "\x00" not in page
+    assert all(re.fullmatch(r"versions/\w+/[\w.]+", link) for link in read.links)
+    page.encode()
+    if name.isprintable() and len(name) < 60:
+        assert name in read.text
 
 
 def test_a_page_of_many_versions_stays_small() -> None:
