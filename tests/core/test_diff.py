@@ -7,8 +7,8 @@ import hashlib
 import json
 import math
 import tempfile
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from helpers.examples import examples
 from helpers.fewer_imports import late
-from helpers.ledgers import dump_ledger
+from helpers.ledgers import dump_ledger, result_of
 from helpers.report_samples import dataset_of, drift_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,8 +47,8 @@ from shardwright.schemas.drift import (
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.layouts import LAYOUTS
-from shardwright.schemas.ledger import Entry, ShardHeader
-from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.ledger import Entry
+from shardwright.schemas.plan import ShardPlace, ledger_file
 
 SPLITS = ("train", "test")
 
@@ -73,43 +73,31 @@ def write(
     directory: Path, entries: Sequence[Entry], split: str = "train", shard: int = 0, of: int = 1
 ) -> Shard:
     """Writes the ledger of a shard."""
-    file = f"{split}-{shard:05d}-of-{of:05d}.tfrecord"
-    records = [item._replace(digest="") for item in entries]
-    sha256 = hashlib.sha256(repr(records).encode()).hexdigest()
-    written = sum(item.outcome == "written" for item in entries)
-    header = ShardHeader(file, split, shard, of, "", written, 9, sha256, counts=Counter(written=written))
-    path = directory / ledger_file(split, shard, of)
+    place = ShardPlace(split, shard, of)
+    sha256 = hashlib.sha256(repr([item._replace(digest="") for item in entries]).encode()).hexdigest()
+    header = replace(result_of(place, entries).header, file=f"{split}-{shard}.tfrecord", sha256=sha256)
+    path = directory / ledger_file(*place)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(dump_ledger(header, entries))
     return header.as_shard()
 
 
-def write_all(directory: Path, images: Sequence[Image], shards: int) -> dict[str, Shard]:
-    """Writes the ledgers of a dataset; returns its shards by the ledger's path."""
-    found = {}
-    for split in SPLITS:
-        for number in range(shards):
-            own = [
-                entry(image)
-                for image in images
-                if image.split == split and sum(image.key.encode()) % shards == number
-            ]
-            found[ledger_file(split, number, shards)] = write(directory, own, split, number, shards)
-    return found
+def write_all(directory: Path, images: Sequence[Image], shards: int) -> dict[str, list[Shard]]:
+    """Writes the ledgers of a dataset; returns the shards of each split."""
+    parts: dict[tuple[str, int], list[Entry]] = defaultdict(list)
+    for image in images:
+        parts[image.split, sum(image.key.encode()) % shards].append(entry(image))
+    return {
+        split: [write(directory, parts[split, number], split, number, shards) for number in range(shards)]
+        for split in SPLITS
+    }
 
 
-def pairs_of(root: Path, old: dict[str, Shard], new: dict[str, Shard]) -> list[diff.LedgerPair]:
-    def ledger(name: str, file: str, shards: dict[str, Shard]) -> diff.LedgerFile | None:
-        split = file.partition("/")[2].partition("-")[0]
-        return (
-            diff.LedgerFile(str(root / name / file), split, shards[file].sha256) if file in shards else None
-        )
-
-    records = sum(shard.records for shard in (*old.values(), *new.values()))
-    return [
-        diff.LedgerPair((ledger("old", file, old), ledger("new", file, new)), records, same_digests=True)
-        for file in sorted({*old, *new})
-    ]
+def compare_written(root: Path, *splits: Mapping[str, Sequence[Shard]]) -> Changes:
+    """Compares the shards of two datasets, whose ledgers are in the folders `old` and `new`, without Beam."""
+    features = LAYOUTS["detection"].features
+    datasets = (dataset_of({}, {}, features=features, splits=shards) for shards in splits)
+    return diff.compare_small(diff.list_pairs(str(root / "old"), str(root / "new"), *datasets))
 
 
 def short(source: str) -> str:
@@ -161,11 +149,9 @@ def compare(old: Sequence[Image], new: Sequence[Image], shards: tuple[int, int] 
     """Compares the ledgers of two datasets without Beam."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        written = [
-            write_all(root / name, images, count)
-            for name, images, count in zip(("old", "new"), (old, new), shards)
-        ]
-        return diff.compare_small(pairs_of(root, *written))
+        return compare_written(
+            root, write_all(root / "old", old, shards[0]), write_all(root / "new", new, shards[1])
+        )
 
 
 @given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, 4), st.integers(1, 4))
@@ -221,10 +207,9 @@ def test_the_order_of_several_classes_does_not_matter() -> None:
 
 
 def test_equal_shards_have_equal_records(tmp_path: Path) -> None:
-    stated = [entry(Image("a", "x"))._replace(digest=digest) for digest in ("old", "new")]
-    file, names = ledger_file("train", 0, 1), ("old", "new")
-    old, new = ({file: write(tmp_path / name, [one])} for name, one in zip(names, stated))
-    assert diff.compare_small(pairs_of(tmp_path, old, new)).unchanged == 1
+    stated = {name: entry(Image("a", "x"))._replace(digest=name) for name in ("old", "new")}
+    splits = ({"train": [write(tmp_path / name, [one])]} for name, one in stated.items())
+    assert compare_written(tmp_path, *splits).unchanged == 1
 
 
 def test_sources_without_a_checksum_are_compared_by_state() -> None:
@@ -267,26 +252,19 @@ distances = late("scipy.spatial.distance")
 COUNTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 10**7), min_size=1)
 
 
-def vectors(old: dict[str, int], new: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+@given(COUNTS, COUNTS)
+def test_distances_equal_scipys_and_the_largest_difference_of_shares(
+    old: dict[str, int], new: dict[str, int]
+) -> None:
     names = sorted({*old, *new})
-    return np.array([old.get(name, 0) for name in names]), np.array([new.get(name, 0) for name in names])
-
-
-@given(COUNTS, COUNTS)
-def test_the_jensen_shannon_distance_equals_scipys(old: dict[str, int], new: dict[str, int]) -> None:
-    expected = np.nan_to_num(distances.jensenshannon(*vectors(old, new), base=2))
-    assert distance(old, new).jensen_shannon == pytest.approx(expected, abs=1e-6)
-
-
-@given(COUNTS, COUNTS)
-def test_l_infinity_is_the_largest_difference_of_shares(old: dict[str, int], new: dict[str, int]) -> None:
-    p, q = vectors(old, new)
-    difference = np.abs(p / p.sum() - q / q.sum())
+    p, q = (np.array([counts.get(name, 0) for name in names]) for counts in (old, new))
     found = distance(old, new)
+    expected = np.nan_to_num(distances.jensenshannon(p, q, base=2))
+    assert found.jensen_shannon == pytest.approx(expected, abs=1e-6)
+    difference = np.abs(p / p.sum() - q / q.sum())
     assert found.l_infinity == pytest.approx(difference.max(), abs=1e-12)
     if found.name:
-        at = sorted({*old, *new}).index(found.name)
-        assert difference[at] == pytest.approx(difference.max(), abs=1e-12)
+        assert difference[names.index(found.name)] == pytest.approx(difference.max(), abs=1e-12)
 
 
 def test_known_distances() -> None:
@@ -295,9 +273,6 @@ def test_known_distances() -> None:
     # By hand: M = (3/4, 1/4), D(P||M) = log2(4/3), D(Q||M) = log2(2/3)/2 + log2(2)/2.
     expected = math.sqrt((math.log2(4 / 3) + math.log2(2 / 3) / 2 + 0.5) / 2)
     assert distance({"a": 7}, {"a": 1, "b": 1}) == (0.5, "a", pytest.approx(expected))
-
-
-def test_an_empty_distribution_has_the_largest_distance() -> None:
     assert distance({}, {}) == distance({"a": 0}, {}) == (0.0, "", 0.0)
     assert distance({}, {"a": 1}) == distance({"a": 1}, {}) == (1.0, "", 1.0)
 

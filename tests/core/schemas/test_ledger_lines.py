@@ -220,39 +220,21 @@ def test_settings_outside_the_identity_are_listed_here() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"key": "a/y.png"},
-        {"label": "b"},
-        {"sha256": "00"},
-        {"outcome": "filtered"},
-        {"outcome": "quarantined", "reason": "UNKNOWN_LABEL"},
-        {"annotations": BOX.encode()},
-        {"extra": '{"price": [1]}'},
-    ],
-    ids=lambda change: ",".join(change),
-)
-def test_the_digest_covers_what_a_reference_adds_to_its_record(change: dict[str, Any]) -> None:
-    assert ref_digest(REF._replace(**change), [0]) != ref_digest(REF, [0])
+#: Fields of a reference that its digest covers, and others, which are about the place or state of the source.
+COVERED: dict[str, Any] = {
+    "key": "a/y.png", "label": "b", "sha256": "00", "outcome": "filtered", "reason": "UNKNOWN_LABEL",
+    "annotations": BOX.encode(), "extra": '{"price": [1]}',
+}  # fmt: skip
+IGNORED: dict[str, Any] = {
+    "uri": "/elsewhere/x.png", "size": 10, "version": "8", "split": "test", "group": "g",
+    "crc32c": "AAAAAA==", "message": "row 7", "place": ByteRange("", 5, 9).encode(),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"uri": "/elsewhere/x.png"},
-        {"size": 10},
-        {"version": "8"},
-        {"split": "test"},
-        {"group": "g"},
-        {"crc32c": "AAAAAA=="},
-        {"message": "row 7"},
-        {"place": ByteRange("", 5, 9).encode()},
-    ],
-    ids=lambda change: ",".join(change),
-)
-def test_the_digest_ignores_the_place_and_state_of_a_source(change: dict[str, Any]) -> None:
-    assert ref_digest(REF._replace(**change), [0]) == ref_digest(REF, [0])
+@pytest.mark.parametrize("field", [*COVERED, *IGNORED])
+def test_the_digest_covers_what_a_reference_adds_to_its_record_but_not_its_place(field: str) -> None:
+    changed = REF._replace(**{field: {**COVERED, **IGNORED}[field]})
+    assert (ref_digest(changed, [0]) != ref_digest(REF, [0])) == (field in COVERED)
 
 
 def test_the_digest_covers_class_ids_and_further_values() -> None:
@@ -299,7 +281,6 @@ def test_the_shards_digest_covers_states_and_order_of_its_candidates() -> None:
     other = REF._replace(key="b")
     refs = [(ref, ref_digest(ref, [0])) for ref in (REF, other)]
     digest = plan_digest("recipe", refs)
-    assert digest == plan_digest("recipe", iter(refs))
     assert digest != plan_digest("recipe", refs[::-1])
     assert digest != plan_digest("other", refs)
     touched = REF._replace(version="8")
