@@ -20,7 +20,6 @@ from shardwright.core.concurrency.worker_pool import current_pool
 from shardwright.core.images.color import to_color
 from shardwright.core.images.decode import open_image
 from shardwright.core.images.faults import pillow_settings
-from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.preview import SIDE, record_of, record_thumbnail, thumbnail
 from shardwright.core.records.compression import records_at
 from shardwright.core.records.record_schema import RecordSchema
@@ -51,9 +50,7 @@ _WAITING = 16
 _MAX_PIXELS = 89_478_485
 #: Largest number of quarantined images that are listed.
 _MAX_QUARANTINED = 120
-#: Fields of a line of `quarantine.jsonl`.
-_QUARANTINED = ("key", "uri", "stage", "reason", "message")
-#: Number of bytes of that file that are read.
+#: Number of bytes of `quarantine.jsonl` that are read.
 _MAX_BYTES = 2_000_000
 #: Largest number of quarantined images that are tried, together and per reason.
 _MAX_PICTURES, _MAX_OF_REASON = 24, 6
@@ -63,7 +60,7 @@ _MAX_SOURCE_PIXELS = 24_000_000
 #: Seconds for all quarantined images together. If a network does not answer, the page is drawn without them.
 PATIENCE = 6.0
 #: Formats in which a part of an image can be decoded.
-_PARTIAL = frozenset({"jpeg", "png"})
+_PARTIAL = ("jpeg", "png")
 
 
 class Thumbnail(NamedTuple):
@@ -130,18 +127,16 @@ def read_thumbnails(
         thumbnails: list[tuple[RecordAt, Thumbnail]] = []
         if time.monotonic() > end:
             return thumbnails
-        try:
-            if is_compressed(file):
-                file_offsets = {offset for offset in file_offsets if offset <= _MAX_UNPACKED}
-            records = (
-                (RecordAt(file, offset), data) for offset, data in records_at(paths[file], file_offsets)
-            )
-            for seen in draw_thumbnails(records, schema):
+        if is_compressed(file):
+            file_offsets = {offset for offset in file_offsets if offset <= _MAX_UNPACKED}
+        # If the shard is missing or damaged, a finding reports it, and here a thumbnail is missing.
+        with contextlib.suppress(OSError, EngineError, ValueError):
+            records = records_at(paths[file], file_offsets)
+            placed = ((RecordAt(file, offset), data) for offset, data in records)
+            for seen in draw_thumbnails(placed, schema):
                 thumbnails.append(seen)
                 if time.monotonic() > end:
                     break
-        except (OSError, EngineError, ValueError):
-            pass  # the shard is missing or damaged: a finding reports it, and here a thumbnail is missing
         return thumbnails
 
     return dict(chain.from_iterable(storage.at_once(look, sorted(offsets.items()))))
@@ -219,10 +214,11 @@ def read_quarantine(directory: str) -> list[Quarantined]:
     for line in data.split(b"\n"):
         try:
             value = json.loads(line)
-            key, uri, stage, reason, message = (str(value[name]) for name in _QUARANTINED)
+            texts = [str(value[name]) for name in Quarantined._fields if name != "picture"]
         except (ValueError, KeyError, TypeError, RecursionError):
             continue  # an empty, incomplete or foreign line
-        by_reason[reason].append(Quarantined(key, uri, stage, reason, message))
+        item = Quarantined._make([*texts, None])
+        by_reason[item.reason].append(item)
     share = max(1, _MAX_QUARANTINED // max(1, len(by_reason)))
     selected = [item for _, items in sorted(by_reason.items()) for item in items[:share]]
     return selected[:_MAX_QUARANTINED]
@@ -239,23 +235,20 @@ def draw_quarantine(items: Sequence[Quarantined], directory: str) -> tuple[Quara
         if len(tried) < _MAX_PICTURES and of_reason[item.reason] < _MAX_OF_REASON and _near(item, directory):
             of_reason[item.reason] += 1
             tried.append(i)
-    thumbnails: dict[int, Thumbnail] = {}
+    thumbnails: dict[int, Thumbnail | None] = {}
     end = time.monotonic() + PATIENCE
 
     def work() -> None:
         for i in tried:
             if time.monotonic() > end:
                 return
-            picture = draw_source(items[i].uri)
-            if picture is not None:
-                thumbnails[i] = picture
+            thumbnails[i] = draw_source(items[i].uri)
 
     # A read that hangs in a network must delay neither the page nor the end of the process.
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
     worker.join(PATIENCE)
-    pictures = dict(thumbnails)
-    return tuple(item._replace(picture=pictures.get(i)) for i, item in enumerate(items))
+    return tuple(item._replace(picture=thumbnails.get(i)) for i, item in enumerate(items))
 
 
 def _near(item: Quarantined, directory: str) -> bool:
@@ -275,21 +268,22 @@ def draw_source(uri: str) -> Thumbnail | None:
             open_image(data, "image", _MAX_SOURCE_PIXELS)
             return as_thumbnail(thumbnail(data))
         except ImageFault:
-            partial = _partial(data)
-            return as_thumbnail(partial) if partial is not None else None
+            return as_thumbnail(_partial(data))
     except Exception:  # expected, because the image is faulty
         return None
 
 
-def _partial(data: bytes) -> Image.Image | None:
-    """Decodes the readable part of a truncated or damaged image."""
-    kind = kind_of(data[:HEAD_BYTES])
-    if kind not in _PARTIAL:
-        return None
+def _partial(data: bytes) -> Image.Image:
+    """Decodes the readable part of a truncated or damaged image.
+
+    Raises:
+      OSError: If it has another format than those that can be decoded in parts.
+      ValueError: If it has too many pixels.
+    """
     with pillow_settings(_MAX_SOURCE_PIXELS):
-        image = Image.open(io.BytesIO(data), formats=[kind])
+        image = Image.open(io.BytesIO(data), formats=_PARTIAL)
         if image.width * image.height > _MAX_SOURCE_PIXELS:
-            return None
+            raise ValueError("it has too many pixels")
         with contextlib.suppress(Exception):  # keep the part before the damage
             image.load()
     image.tile = []  # stop Pillow from trying again
