@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -300,11 +301,9 @@ def remove_unfinished(results: Iterable[str]) -> None:
     for result in results:
         if not result or storage.is_remote(result):
             continue
-        folder, name = os.path.split(result)
         with contextlib.suppress(OSError):
-            for entry in list(os.scandir(folder or ".")):
-                if entry.name.startswith(f"{name}.") and storage.is_temporary(entry.name):
-                    os.unlink(entry.path)
+            for path in filter(storage.is_temporary, glob.glob(f"{glob.escape(result)}.*")):
+                os.unlink(path)
 
 
 def write_result(

@@ -134,7 +134,7 @@ def repair_swap(output: str) -> None:
     old, new = _sibling(output, "old"), staging_path(output)
     if not os.path.isdir(old):
         return
-    if os.path.lexists(output) and is_being_replaced(output):
+    if _has_only_a_lease(output):
         try:
             check_free(output)
         except EngineError:

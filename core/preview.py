@@ -105,13 +105,11 @@ def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequ
     """
     marked = image.copy()
     draw = ImageDraw.Draw(marked)
+    edges = np.array([image.width - 1, image.height - 1] * 2)
     for box, class_id in zip(boxes, ids):
-        if not all(map(math.isfinite, box)) or box[0] > box[2] or box[1] > box[3]:
-            continue
-        low, high = ((min(max(x, 0), 1), min(max(y, 0), 1)) for x, y in (box[:2], box[2:]))
-        right, lower = image.width - 1, image.height - 1
-        corners = (low[0] * right, low[1] * lower, high[0] * right, high[1] * lower)
-        draw.rectangle(corners, outline=_color_of(class_id), width=2)
+        if all(map(math.isfinite, box)) and box[0] <= box[2] and box[1] <= box[3]:
+            corners = np.clip(box, 0, 1) * edges
+            draw.rectangle(corners.tolist(), outline=_color_of(class_id), width=2)
     return marked
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.sketches import Histogram, ValueCounts
-from shardwright.schemas.statistics import FeatureStatistics, RecordStatistics, Statistics
+from shardwright.schemas.statistics import FeatureStatistics, Statistics
 
 #: TFDV's name of the slice with all records (tensorflow_data_validation/constants.py).
 ALL_EXAMPLES = "All Examples"
@@ -30,22 +30,18 @@ def stats_pb(statistics: Statistics) -> bytes:
     from tensorflow_metadata.proto.v0 import statistics_pb2
 
     document = statistics_pb2.DatasetFeatureStatisticsList()
-    _add_dataset(document, ALL_EXAMPLES, statistics.total().records)
-    for split, sums in sorted(statistics.splits.items()):
-        if split:
-            _add_dataset(document, split, sums.records)
+    splits = [(split, sums) for split, sums in sorted(statistics.splits.items()) if split]
+    for name, part in [(ALL_EXAMPLES, statistics.total()), *splits]:
+        count = part.records.records
+        dataset = document.datasets.add(name=name, num_examples=count)
+        seen = set()
+        for (feature, _), sums in part.records.first_features().items():
+            # Validation reports a feature with values of two types; TFDV allows each name only once.
+            if feature not in seen:
+                _fill(dataset.features.add(), feature, sums, count)
+            seen.add(feature)
     data: bytes = document.SerializeToString(deterministic=True)
     return data
-
-
-def _add_dataset(proto: Any, name: str, records: RecordStatistics) -> None:
-    dataset = proto.datasets.add(name=name, num_examples=records.records)
-    seen = set()
-    for (feature, _), sums in records.first_features().items():
-        # Validation reports a feature with values of two types; TFDV allows each name only once.
-        if feature not in seen:
-            _fill(dataset.features.add(), feature, sums, records.records)
-        seen.add(feature)
 
 
 def _fill(proto: Any, name: str, sums: FeatureStatistics, records: int) -> None:

@@ -341,16 +341,14 @@ class FindingSummary:
 
     def add(self, findings: Iterable[Finding]) -> FindingSummary:
         """Adds findings; returns the summary itself."""
-        changed = set()
         for finding in findings:
             self.counts[finding.code] += 1
             kept = self.first.setdefault(finding.code, [])
             kept.append(finding)
             if len(kept) >= 2 * MAX_STORED_PER_CODE:
                 _keep_first(kept)
-            changed.add(finding.code)
-        for code in changed:
-            _keep_first(self.first[code])
+        for kept in self.first.values():
+            _keep_first(kept)
         return self
 
     def merge(self, other: FindingSummary) -> FindingSummary:

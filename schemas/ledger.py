@@ -139,13 +139,8 @@ class Entry(NamedTuple):
 
     def quarantine_line(self) -> dict[str, str]:
         """Returns the entry as a line of `quarantine.jsonl`."""
-        return {
-            "key": self.key,
-            "uri": printable(self.uri),
-            "stage": self.stage,
-            "reason": self.reason,
-            "message": self.message,
-        }
+        names = ("key", "uri", "stage", "reason", "message")
+        return {name: getattr(self, name) for name in names} | {"uri": printable(self.uri)}
 
 
 #: Field of an entry -> type of its value, if it is stored.

@@ -288,12 +288,11 @@ def _gather(
     paths = {shard.file: storage.join(directory, shard.file) for shard in dataset.shards}
     checked = select_findings(validation, dataset.fingerprint)
     sheets = choose_sheets(directory, dataset)
-    places = [sample.at for sheet in sheets for sample in sheet.samples]
+    places = {sample.at for sheet in sheets for sample in sheet.samples}
     schema = schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
     seen = read_thumbnails([*places, *shown_places(checked, paths)], paths, schema)
-    sampled = [seen[place].stored for place in dict.fromkeys(places) if place in seen]
     total = sum(map(dataset.size, dataset.splits))
-    sizes = [size for size in sampled if size]
+    sizes = [picture.stored for at, picture in seen.items() if at in places and picture.stored]
     objects = count_objects(directory, dataset)
     quarantine = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
     return ReportData(

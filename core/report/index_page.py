@@ -79,29 +79,18 @@ _STATES = {
 }
 
 
-def version_view(
-    place: str,
-    record: VersionRecord,
-    most: int = MAX_REFUSALS,
-    latest: bool = False,
-    largest: int = 0,
-    files: Collection[tuple[str, str]] = (),
-) -> dict[str, Any]:
+def version_view(place: str, record: VersionRecord, most: int = MAX_REFUSALS) -> dict[str, Any]:
     """Returns a version as the templates show it.
 
     Args:
       place: Name of the version for commands, `OUT@V`.
       record: Its `version.json`.
       most: Largest number of violations that are listed.
-      latest: Whether readers get this version.
-      largest: Number of records of the largest listed version; 0 for no share.
-      files: Linked files of all versions that exist, each as version and name.
 
     Returns:
       The time when the work on the version `began` is for people, and `stamp` is the same time for programs.
       Each of the `refusals` has the mark whether somebody accepted it; errors come first. `unlisted` is the
-      number of the others. `accept` is the command that publishes a refused version. `share` is the
-      percentage of the records of the largest listed version.
+      number of the others. `accept` is the command that publishes a refused version.
     """
     seconds = created_at(record.version)  # eight digits are not always a date
     began, stamp = (time_text(seconds), utc(seconds)) if seconds > 0 else ("", "")
@@ -125,14 +114,11 @@ def version_view(
         "errors": errors,
         "warnings": len(refusals) - errors,
         "accept": accept_command(place, record) if record.state is VersionState.REFUSED else "",
-        "latest": latest,
         "records": f"{_count(record.records):,}" if built else "–",
-        "share": round(100 * _count(record.records) / largest, 2) if built and largest else 0,
         "size": format_size(_count(record.total_bytes)) if built else "–",
         "changes": _changes(record.changes),
         "no_changes": unchanged if built else state.meaning,
         "work": _work(record.work),
-        "links": [link for link in _LINKS if (record.version, link[1]) in files],
     }
 
 
@@ -168,9 +154,14 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
     largest = max((_count(data.records[name].records) for name in names), default=0)
     rows = {}
     for name in names:
-        is_latest = pointer is not None and pointer.version == name
-        place = f"{data.output.rstrip('/')}@{name}"
-        rows[name] = version_view(place, data.records[name], refusals, is_latest, largest, data.files)
+        record = data.records[name]
+        share = 100 * _count(record.records) / largest if record.fingerprint and largest else 0
+        rows[name] = {
+            **version_view(f"{data.output.rstrip('/')}@{name}", record, refusals),
+            "latest": pointer is not None and pointer.version == name,
+            "share": round(share, 2),  # percentage of the records of the largest listed version
+            "links": [link for link in _LINKS if (name, link[1]) in data.files],
+        }
     latest = rows.get(pointer.version) if pointer else None
     newest = next((row for row in rows.values() if row["record"].state in _COMPLETE), None)
     problem = data.problem

@@ -104,11 +104,6 @@ class ClassRow(NamedTuple):
     total: int
     shares: tuple[float, ...]
 
-    @property
-    def name(self) -> str:
-        """Name of the first class."""
-        return self.names[0]
-
 
 def class_rows(
     names: Sequence[str], columns: Mapping[str, Mapping[str, int]], fold: bool = True

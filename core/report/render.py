@@ -19,7 +19,7 @@ from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, setting
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import drift_tables
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.findings import FindingsOfCode
+from shardwright.schemas.findings import FindingsOfCode, ValidationReport
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import SplitsFrom, settings_json
 from shardwright.schemas.splits import by_split, in_split_order, totals_of
@@ -52,13 +52,13 @@ class Verdict(NamedTuple):
     tone: str
 
 
-def verdict_of(checked: Checked) -> Verdict:
+def verdict_of(report: ValidationReport) -> Verdict:
     """Returns the verdict of a validation. A dataset is sound if it has no finding worse than a note."""
-    if checked.report.sound is False:
+    if report.sound is False:
         return Verdict("✗ Not sound", "bad")
-    if checked.report.warnings:
+    if report.warnings:
         return Verdict("! Warnings to look at", "warning")
-    if checked.report.sound is None:
+    if report.sound is None:
         return Verdict("? Not verified", "unknown")
     return Verdict("✓ Sound", "good")
 
@@ -82,7 +82,7 @@ def _render(data: ReportData, amount: Amount) -> str:
         "checked": checked,
         "report": checked.report if checked else None,
         "depth": _DEPTHS.get(checked.report.mode, "") if checked else "",
-        "verdict": verdict_of(checked) if checked else None,
+        "verdict": verdict_of(checked.report) if checked else None,
         "word": shell_word(data.place or "DIR"),
         "groups": groups,
         "meanings": defaultdict(str, MEANINGS),

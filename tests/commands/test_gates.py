@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -15,7 +14,6 @@ from helpers.hostile import flip
 from helpers.listing import listed
 from PIL import Image
 
-from shardwright.core.report.gather import select_findings
 from shardwright.core.report.render import verdict_of
 from shardwright.pipelines import cli
 from shardwright.pipelines.cli import main
@@ -118,13 +116,6 @@ def report_of(depth: CheckDepth, *findings: Finding, time: str = "") -> Validati
     return ValidationReport("out", depth.word, FINGERPRINT, 1, 2, 3, counts, tuple(findings), time=time)
 
 
-def verdict(document: dict[str, Any]) -> tuple[str, str]:
-    read = select_findings(ValidationReport.from_json(document), FINGERPRINT)
-    assert read is not None
-    found = verdict_of(read)
-    return found.text, found.tone
-
-
 @pytest.mark.parametrize("depth", CheckDepth)
 def test_only_data_that_was_read_is_sound(depth: CheckDepth, capsys: Capture) -> None:
     report = report_of(depth)
@@ -133,7 +124,7 @@ def test_only_data_that_was_read_is_sound(depth: CheckDepth, capsys: Capture) ->
     document = report.as_json()
     assert document["sound"] is known and document["passed"] is True
     assert ValidationReport.from_json(document) == report
-    assert verdict(document) == (("✓ Sound", "good") if known else ("? Not verified", "unknown"))
+    assert verdict_of(report) == (("✓ Sound", "good") if known else ("? Not verified", "unknown"))
     print_findings(report)
     out = capsys.readouterr().out
     assert ("out: Sound" in out) == bool(known) and ("out: not verified" in out) != bool(known)
@@ -142,7 +133,7 @@ def test_only_data_that_was_read_is_sound(depth: CheckDepth, capsys: Capture) ->
 def test_reading_by_an_earlier_check_counts() -> None:
     earlier = report_of(CheckDepth.FULL, time="2026-11-01T00:00:00Z").as_json()
     report = with_previous_checks(report_of(CheckDepth.NONE, time="2026-11-02T00:00:00Z"), [earlier])
-    assert report.sound is True and verdict(report.as_json()) == ("✓ Sound", "good")
+    assert report.sound is True and verdict_of(report) == ("✓ Sound", "good")
 
 
 def test_a_validation_writes_the_report_and_it_is_written_again(
