@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.resealing import read_document, write_document
+from helpers.trees import put_files
 
 from shardwright.pipelines import diff as pipeline
 from shardwright.pipelines.cli import main
@@ -54,9 +56,9 @@ def test_each_edit_is_reported_and_nothing_else(result: DiffResult) -> None:
     assert changes.unchanged == 57
     ((added, why, _),) = listed(result, Kind.ADDED)
     assert (added, why) == ("new 'class' <b>/x\n.png", "")
-    (owl, _, none), (rooster, _, why) = listed(result, Kind.REMOVED)
-    assert (owl, none, rooster) == ("birds/owl.jpg", "", "birds/rooster.png")
-    assert why.startswith("quarantined: ")
+    (gone, _, no_reason), (left_out, _, reason) = listed(result, Kind.REMOVED)
+    assert (gone, no_reason, left_out) == ("birds/owl.jpg", "", "birds/rooster.png")
+    assert reason.startswith("quarantined: ")
     assert listed(result, Kind.RENAMED) == [("buildings/eagle.jpg", "birds/eagle.jpg", "buildings/eagle.jpg")]
     assert listed(result, Kind.RELABELLED) == [("buildings/eagle.jpg", "birds", "buildings")]
     assert [key for key, *_ in listed(result, Kind.CHANGED)] == ["birds/canary.png"]
@@ -115,11 +117,11 @@ def test_equal_datasets_are_identical_and_no_ledger_is_read(
 def test_a_dataset_that_does_not_name_its_layout_is_compared(
     sound_dataset: Path, edited: Path, result: DiffResult, tmp_path: Path
 ) -> None:
-    copy = Path(shutil.copytree(edited, tmp_path / "copy")) / "dataset.json"
-    document = json.loads(copy.read_text())
+    copy = Path(shutil.copytree(edited, tmp_path / "copy"))
+    document = read_document(copy)
     del document["plan"]["settings"]["layout"]
-    copy.write_text(json.dumps(document))
-    assert diff(str(sound_dataset), str(copy.parent)).drift.changes == result.drift.changes
+    write_document(copy, document)
+    assert diff(str(sound_dataset), str(copy)).drift.changes == result.drift.changes
 
 
 def test_statistics_and_findings_are_compared(
@@ -128,14 +130,13 @@ def test_statistics_and_findings_are_compared(
     def measured(dataset: Path, name: str, dark: int, mean: float) -> str:
         """Copies a dataset and adds the files of a validation."""
         copy = Path(shutil.copytree(dataset, tmp_path / name))
-        fingerprint = json.loads((copy / "dataset.json").read_text())["fingerprint"]
+        fingerprint = read_document(copy)["fingerprint"]
         counts = {"DARK": dark} if dark else {}
         report = ValidationReport(name, "quality", fingerprint, 3, 60, 1, counts, ())
         numbers = {"scores": {"brightness": {"mean": mean}}, "boxes": {"per_image": {"mean": mean}}}
-        statistics = {"total": {"all": numbers}}
-        (copy / "findings.json").write_text(json.dumps(report.as_json()))
-        (copy / "statistics.json").write_text(json.dumps({"fingerprint": fingerprint} | statistics))
-        return str(copy)
+        statistics = {"fingerprint": fingerprint, "total": {"all": numbers}}
+        documents = {"findings.json": report.as_json(), "statistics.json": statistics}
+        return str(put_files(copy, {name: json.dumps(value) for name, value in documents.items()}))
 
     old, new = measured(sound_dataset, "a", 0, 100.0), measured(edited, "b", 6, 80.0)
     found = diff(old, new, {"max_rise": {"DARK": 0.05}, "max_statistics_change": {"brightness.mean": 0.1}})

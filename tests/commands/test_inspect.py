@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.coco import put_coco
 from helpers.hostile import flip, picture, run, sentence_of
+from helpers.pictures import file_of
 from helpers.repository import PHOTOS
 from helpers.resealing import frame
 from helpers.trees import put_files
@@ -220,11 +221,9 @@ def sheet_of(place: Path | str, tmp_path: Path) -> tuple[dict[str, Any], set[tup
 def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two plain pictures in every layout, some in compressed shards."""
     root = tmp_path_factory.mktemp("places")
-    for name, color in _COLORS.items():
-        (root / "in" / name).mkdir(parents=True)
-        Image.new("RGB", (20, 12), color).save(root / "in" / name / "0.png")
-    (root / "own.yaml").write_text(_OWN)
-    (root / "files.yaml").write_text(_OWN_FILES)
+    images = {name: Image.new("RGB", (20, 12), color) for name, color in _COLORS.items()}
+    put_files(root / "in", {f"{name}/0.png": file_of(image, "PNG") for name, image in images.items()})
+    put_files(root, {"own.yaml": _OWN, "files.yaml": _OWN_FILES})
     for layout in (*_RAW, "files"):
         name = f"{root / layout}.yaml" if layout in ("own", "files") else layout
         more = {"compression": _COMPRESSED.get(layout, "none"), "resize": "20x12", "verify": "none"}

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from PIL import Image
@@ -24,7 +25,8 @@ from shardwright.core.report.thumbnails import Quarantined, RecordAt, Thumbnail
 from shardwright.schemas.codes import QUALITY, WARNINGS, FindingCode
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, OfSplits, Pair, summed
-from shardwright.schemas.findings import ValidationReport
+from shardwright.schemas.findings import Finding, ValidationReport, Where
+from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.ledger import ledger_json
 from shardwright.schemas.plan import Plan
 
@@ -103,23 +105,17 @@ def findings_json(
 
 def validation_of(per_code: int, codes: tuple[FindingCode, ...], name: str) -> ValidationReport:
     """Returns a validation with this number of findings of each code; keys and messages contain a name."""
-    findings = [
-        {
-            "code": code.value,
-            "message": f"{name} {number}",
-            "shard": "train-00000-of-00001.tfrecord",
-            "record": number,
-            "offset": number * 100,
-            "key": f"{name} {number}",
-            "other": {"shard": "test-00000-of-00001.tfrecord", "record": 1, "offset": 7, "key": name}
-            if code in PAIRS
-            else None,
-        }
+    other = Where("test-00000-of-00001.tfrecord", 1, 7, name)
+    findings = (
+        Finding(
+            code, f"{name} {number}", "train-00000-of-00001.tfrecord", number, number * 100,
+            f"{name} {number}", other if code in PAIRS else None,
+        )
         for code in codes
         for number in range(per_code)
-    ]
+    )  # fmt: skip
     counts = {code.value: per_code for code in codes}
-    return ValidationReport.from_json(findings_json("quality", None, counts, findings))
+    return ValidationReport("pets", "quality", None, 3, 60, 1, counts, tuple(findings))
 
 
 def made_up(
@@ -152,31 +148,26 @@ def made_up(
     quarantined = max(1, records // 50)
     # A dataset cannot have a class whose name is not Unicode.
     classes = {name.encode("utf-8", "replace").decode(): count for name, count in counts.items()}
+    class_counts = {
+        "train": {name: count - count // 5 for name, count in classes.items()},
+        "test": {name: count // 5 for name, count in classes.items()},
+    }
+    ledger = {split: {"written": sum(counts.values())} for split, counts in class_counts.items()}
+    ledger[NO_SPLIT] = {"quarantined": quarantined, "filtered": 5, "deduplicated": 2}
     dataset = dataset_of(
-        {
-            "train": {name: count - count // 5 for name, count in classes.items()},
-            "test": {name: count // 5 for name, count in classes.items()},
-        },
+        class_counts,
         {"train": 8 * written // 10, "test": written // 5},
         formats={"train": {"jpg": 10}},
-        ledger={
-            "listed": written + quarantined + 7,
-            "written": written,
-            "quarantined": quarantined,
-            "filtered": 5,
-            "deduplicated": 2,
-            "splits": {
-                "train": {"written": sum(count - count // 5 for count in counts.values())},
-                "test": {"written": sum(count // 5 for count in counts.values())},
-            },
-            "reasons": {"quarantined": {longest: quarantined}, "filtered": {"dotfile": 5}},
-        },
+        ledger=ledger_json(ledger, {"quarantined": {longest: quarantined}, "filtered": {"dotfile": 5}}),
         settings={"resize": "224", "note": longest, **{name: name for name in names[:20]}},
         versions={"pillow": "12", "odd": longest},
     )
-    sheets = {
-        name: [RecordAt(f"samples of {i}", j) for j in range(6)] for i, name in enumerate(list(counts)[:48])
-    }
+    sheets = [
+        ClassSheet(
+            name, count, tuple(Sample(RecordAt(f"samples of {i}", j), f"{name}/{j}.jpg") for j in range(6))
+        )
+        for i, (name, count) in islice(enumerate(counts.items()), 48)
+    ]
     sampled = [PictureSize(200 + 13 * i % 90, 150 + 7 * i % 110, 9_000 + 37 * i % 4_000) for i in range(120)]
     return ReportData(
         name=names[0] if names else "pets",
@@ -188,16 +179,8 @@ def made_up(
         shards=2,
         checked=validation,
         measures=measure(statistics, sampled if charts else ()),
-        sheets=tuple(
-            ClassSheet(
-                name, counts[name], tuple(Sample(at, f"{name}/{at.offset}.jpg") for at in places)
-            )
-            for name, places in sheets.items()
-        ),
-        pictures={
-            **seen,
-            **{at: draw(i + at.offset) for i, places in enumerate(sheets.values()) for at in places},
-        },
+        sheets=tuple(sheets),
+        pictures=seen | {one.at: draw(one.at.offset) for sheet in sheets for one in sheet.samples},
         quarantine=tuple(
             Quarantined(
                 f"{name}/{i}", f"/gone/{name}", "decode", longest, longest, draw(i) if i < 9 else None

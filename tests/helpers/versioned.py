@@ -43,12 +43,8 @@ def refusal(gate: str, name: str, severity: str = "error") -> dict[str, str]:
 
 def point_to(output: object, version: str, previous: str = "") -> None:
     """Makes the pointer name a version."""
-    try:
-        fingerprint = json.loads(storage.read_bytes(f"{output}/versions/{version}/version.json"))[
-            "fingerprint"
-        ]
-    except FileNotFoundError:
-        fingerprint = "f"
+    record = storage.read_if_exists(f"{output}/versions/{version}/version.json")
+    fingerprint = json.loads(record)["fingerprint"] if record else "f"
     document = {
         "format_version": 1, "version": version, "fingerprint": fingerprint, "published": FIRST,
         "previous": previous,

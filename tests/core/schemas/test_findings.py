@@ -54,10 +54,6 @@ def check(
     )  # fmt: skip
 
 
-def report_of(findings: list[Finding], gates: Gates | None = None, mode: str = "full") -> ValidationReport:
-    return check(mode, 9, *findings, gates=gates)
-
-
 def test_gates_change_severities() -> None:
     plain, gates = Gates(), Gates(("DARK", "SPLIT_LEAKAGE"), ("DATA_CRC", "BLURRY"))
     assert [code for code in FindingCode if plain.severity(code) is Severity.NOTE] == sorted(
@@ -67,8 +63,8 @@ def test_gates_change_severities() -> None:
     assert gates.severity(FindingCode.DARK) is gates.severity(FindingCode.SPLIT_LEAKAGE) is Severity.ERROR
     assert gates.severity(FindingCode.DATA_CRC) is gates.severity(FindingCode.BLURRY) is Severity.WARNING
     assert gates.severity(FindingCode.LIGHT) is Severity.NOTE
-    assert not report_of([Finding(FindingCode.DARK, "")], gates).sound
-    assert report_of([Finding(FindingCode.DARK, "")]).sound
+    assert not check("full", 9, Finding(FindingCode.DARK, ""), gates=gates).sound
+    assert check("full", 9, Finding(FindingCode.DARK, "")).sound
 
 
 @given(st.lists(FINDINGS, max_size=30), st.integers(1, 4))
@@ -95,7 +91,7 @@ def test_the_first_of_many_findings_by_place_are_stored() -> None:
 
 @given(st.lists(FINDINGS, max_size=10))
 def test_reports_survive_being_stored(findings: list[Finding]) -> None:
-    report = report_of(findings, Gates(("DARK",), ("DATA_CRC",)))
+    report = check("full", 9, *findings, gates=Gates(("DARK",), ("DATA_CRC",)))
     stored = json.loads(json.dumps(report.as_json()))
     assert ValidationReport.from_json(stored) == report
     for number in ("errors", "warnings", "notes"):
@@ -117,7 +113,7 @@ def test_junit_has_a_case_for_each_kind_of_finding_and_each_expectation() -> Non
         Finding(FindingCode.SPLIT_LEAKAGE, "also in test", "s-0", 4, 120),
         Finding(FindingCode.EXPECTATION, "min_images: it has 5 images, less than 10"),
     ]
-    cases = cases_of(junit_xml(report_of(findings), ["min_images", "max_classes"]))
+    cases = cases_of(junit_xml(check("full", 9, *findings), ["min_images", "max_classes"]))
     failure = cases["DATA_CRC"].find("failure")
     assert failure is not None and failure.text is not None
     assert failure.text == "s-0, record 3, byte 99, cats/1.jpg: its <sum> & \ufffd is\ufffd wrong"
@@ -133,7 +129,7 @@ def test_junit_has_a_case_for_each_kind_of_finding_and_each_expectation() -> Non
 
 def test_junit_of_a_quality_check_counts_findings_that_it_does_not_list() -> None:
     findings = [Finding(FindingCode.DARK, f"dark {n}", "s", n, n) for n in range(60)]
-    cases = cases_of(junit_xml(report_of(findings, Gates(("DARK",)), "quality")))
+    cases = cases_of(junit_xml(check("quality", 9, *findings, gates=Gates(("DARK",)))))
     failure = cases["DARK"].find("failure")
     assert failure is not None and failure.text is not None
     assert failure.attrib["message"] == "60 findings"
