@@ -427,12 +427,10 @@ def ledger_entries(directory: str, place: ShardPlace, shard: Shard) -> Iterator[
       EngineError: If the ledger is missing or cannot be read.
     """
     data = storage.read_existing(storage.join(directory, ledger_file(*place)))
-    try:
+    with contextlib.suppress(ValueError):  # verification reports it
         for entry in written_entries(data, shard.sha256):
             if entry.offset is not None and entry.length is not None:
                 yield entry
-    except ValueError:
-        return  # verification reports it
 
 
 def even_quota(counts: Mapping[str, int], total: int) -> dict[str, int]:

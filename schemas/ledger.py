@@ -619,21 +619,18 @@ class LedgerLines:
 
     The header is the first line of the file and has the sums of all others, so the lines have to wait for it.
     A shard has 100,000 records at most, but any number of files may be left out.
+
+    Args:
+      entries: The first entries; `add` adds more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._entries: list[Entry] = []
         self._packed: list[bytes] = []
         self._index: list[bytes] = []
         self._totals = ShardTotals()
-
-    @staticmethod
-    def of(entries: Iterable[Entry]) -> LedgerLines:
-        """Returns the lines of all entries of a shard."""
-        lines = LedgerLines()
         for entry in entries:
-            lines.add(entry)
-        return lines
+            self.add(entry)
 
     def add(self, entry: Entry) -> None:
         """Adds an entry."""

@@ -115,13 +115,10 @@ def class_rows(
       columns: Name of a column -> class -> records.
       fold: Whether many classes that have equally many records share a row.
     """
-
-    def total(name: str) -> int:
-        return sum(of_column.get(name, 0) for of_column in columns.values())
-
-    largest = max(1, total(names[0])) if names else 1
+    totals = {name: sum(of_column.get(name, 0) for of_column in columns.values()) for name in names}
+    largest = max([1, *totals.values()])
     rows = []
-    for records, equal in groupby(names, key=total):
+    for records, equal in groupby(names, key=totals.__getitem__):
         alike = tuple(equal)
         together = [alike] if fold and len(alike) >= _FOLD_FROM else [(name,) for name in alike]
         for some in together:
@@ -210,12 +207,6 @@ class Channels(NamedTuple):
     images: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-
-    @property
-    def line(self) -> str:
-        """Line of code that normalizes by them."""
-        mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (self.mean, self.std))
-        return f"transforms.Normalize(mean=[{mean}], std=[{std}])"
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def save_shard(
             frames = [content.records[i].frame[:2] for i in salvaged.kept]
             temporary = _write(task, plain, frames, compression_of(task.file, b""))
         same = header is not None and not salvaged.lost and all(entry.key for entry in salvaged.entries)
-        lines = LedgerLines.of(salvaged.entries)
+        lines = LedgerLines(salvaged.entries)
         saved_header = replace(
             lines.header(task.place),
             file=task.file,

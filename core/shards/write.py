@@ -111,7 +111,7 @@ class ShardWriter:
                 PROGRESS.add(images=plan.candidates, shards=bool(reused.header.file))
                 return reused, ShardWork()
             if place.split == NO_SPLIT:  # files without their own key, which have no record and no shard
-                lines = LedgerLines.of(convert_ref(ref, plan.recipe).entry for ref in plan.refs)
+                lines = LedgerLines(convert_ref(ref, plan.recipe).entry for ref in plan.refs)
                 header = replace(lines.header(place), plan_digest=plan.digest)
                 return write_ledger(self.directory, ShardResult(header), lines, hold), ShardWork()
             started = time.time()

@@ -10,9 +10,9 @@ from shardwright.schemas.plan import ShardPlace
 
 def dump_ledger(header: ShardHeader, entries: Iterable[Entry]) -> bytes:
     """Returns the ledger file of some entries."""
-    return LedgerLines.of(entries).dump(header)
+    return LedgerLines(entries).dump(header)
 
 
 def result_of(place: ShardPlace, entries: Iterable[Entry]) -> ShardResult:
     """Returns a result with the sums of some entries, without the values that come from the shard's file."""
-    return ShardResult(LedgerLines.of(entries).header(place))
+    return ShardResult(LedgerLines(entries).header(place))

@@ -155,9 +155,7 @@ def settle(dataset: Path) -> None:
             sha256=hashlib.sha256(data).hexdigest(),
             crc32c=storage.crc32c_of(data),
         )
-        results.append(
-            write_shard_ledger(str(dataset), replace(result, header=stated), LedgerLines.of(entries))
-        )
+        results.append(write_shard_ledger(str(dataset), replace(result, header=stated), LedgerLines(entries)))
         files |= results[-1].files
     made = replace(with_shards(made, results), files=files)
     ledgers = [dataset / ledger_file(*result.header.place) for result in results]

@@ -81,7 +81,7 @@ _ENTRIES = st.builds(
 def test_groups_do_not_change_the_files(entries: list[Entry], together: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "ENTRIES_TOGETHER", together)
-        lines = LedgerLines.of(entries)
+        lines = LedgerLines(entries)
         header = replace(lines.header(_PLACE), file="train-00000-of-00001.tfrecord")
         data = lines.dump(header)
         assert data == lines.dump(header)
@@ -99,7 +99,7 @@ def test_lines_take_a_fraction_of_the_memory_of_entries() -> None:
     def peak_of(count: int) -> int:
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        lines = LedgerLines.of(map(filtered, range(count)))
+        lines = LedgerLines(map(filtered, range(count)))
         lines.dump(lines.header(_PLACE))
         return tracemalloc.get_traced_memory()[1] - before
 
@@ -110,7 +110,7 @@ def test_lines_take_a_fraction_of_the_memory_of_entries() -> None:
 @pytest.mark.slow
 def test_entries_that_are_not_wanted_take_no_memory() -> None:
     entries = [Entry("a.jpg", Outcome.WRITTEN, offset=0, length=20), *map(filtered, range(30_000))]
-    lines = LedgerLines.of(entries)
+    lines = LedgerLines(entries)
     data = lines.dump(replace(lines.header(_PLACE), sha256="x"))
     with traced_memory() as peak:
         assert list(written_entries(data, "x")) == entries[:1]

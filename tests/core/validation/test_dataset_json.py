@@ -281,7 +281,7 @@ def test_a_ledger_that_changes_meanwhile_is_not_a_finding(dataset: Path) -> None
         path = dataset / ledger_file(*place)
         header, entries = load_ledger(path.read_bytes())
         changed = [entry._replace(message="something else") for entry in entries]
-        write_whole_ledger(str(dataset), ShardResult(header), LedgerLines.of(changed))
+        write_whole_ledger(str(dataset), ShardResult(header), LedgerLines(changed))
     with pytest.raises(EngineError, match="changed while the command ran"):
         list(check_quarantine(str(dataset), made, ledgers))
 
