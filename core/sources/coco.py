@@ -231,12 +231,12 @@ def _mask_folder(path: str, settings: ConvertSettings) -> str:
 def _masks_of(document: Document, settings: ConvertSettings) -> str:
     """Returns the folder with the panoptic masks of a file; empty if the layout does not store them."""
     required = settings.record_layout.needs is Needs.PANOPTIC
-    if not required and not (_stores(settings, _PANOPTIC_ROLES) and "panoptic" in document.file.key):
+    if not required and not (_stores(settings, _PANOPTIC_ROLES) and "panoptic" in document.key):
         return ""
-    folder = _mask_folder(document.file.path, settings)
+    folder = _mask_folder(document.path, settings)
     if required and not folder:
         raise UsageError(
-            f"--input {document.file.path}: the folder with its masks is not beside it; name the "
+            f"--input {document.path}: the folder with its masks is not beside it; name the "
             "folder with --mask_dir."
         )
     return folder
@@ -259,7 +259,7 @@ def _begin(
       UsageError: If the files have no annotations of the kind that the layout stores.
     """
     files: list[_Coco] = [document.entries for document in documents]
-    path, layout = documents[0].file.path, settings.record_layout
+    path, layout = documents[0].path, settings.record_layout
     kinds = set().union(*(file.kinds for file in files))
     needs_segments = layout.needs is Needs.PANOPTIC
     if "segments_info" not in kinds if needs_segments else kinds == {"segments_info"}:
@@ -351,9 +351,9 @@ def _with_document(
 def _add_key_points(objects: dict[Any, ObjectAnnotation], document: Document, image: Id | None) -> None:
     """Adds the key points of a file that repeats the objects of another file."""
     file: _Coco = document.entries
-    if not file.point_names or "person_keypoints" not in document.file.key:
+    if not file.point_names or "person_keypoints" not in document.key:
         raise UsageError(
-            f"--input {document.file.path} and another JSON file both list the objects of the "
+            f"--input {document.path} and another JSON file both list the objects of the "
             "same images; name one of them as --input."
         )
     for value in file.annotations_of(image):
@@ -388,7 +388,7 @@ def _annotate(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: 
     if annotations.objects is not None:
         annotations = replace(annotations, objects=tuple(objects.values()))
     image_id = _id_in(value, "id") or 0  # it has an id, or `_image_of` had refused it
-    message = f"image {image_id} of {printable(first.file.key)}"
+    message = f"image {image_id} of {printable(first.key)}"
     return annotated(ref, annotations)._replace(source_id=number_text(image_id), message=message)
 
 

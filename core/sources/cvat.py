@@ -122,7 +122,7 @@ def _summarize(document: Document, images: Sequence[XmlElement], settings: Conve
     if images and not any(child.name == _TAG for image in images for child in image.children):
         raise UsageError(
             f"--layout {settings.record_layout.name}: the first images of "
-            f"{document.file.path} have no tags to use as classes; choose --layout detection."
+            f"{document.path} have no tags to use as classes; choose --layout detection."
         )
     return ", tags"
 

@@ -60,19 +60,21 @@ _TABLES = (".csv", ".tsv", ".txt")
 _ANNOTATIONS = "annotations"
 
 
-class ListFile(NamedTuple):
+class Document(NamedTuple):
     """A file of an input.
 
     Attributes:
       key: Path relative to the input.
       split: Split from its name or folder; empty if it is the only one.
       root: Folder of its images; empty if its beginning does not show that.
+      entries: What `DocumentFormat.open` returned; None if the file is not open.
     """
 
     path: str
     key: str
     split: str
     root: str = ""
+    entries: Any = None
 
 
 class ImagePaths(NamedTuple):
@@ -89,13 +91,6 @@ class ImagePaths(NamedTuple):
     written: str
     paths: tuple[str, ...]
     uri: str = ""
-
-
-class Document(NamedTuple):
-    """A file and its entries, which `DocumentFormat.open` returned."""
-
-    file: ListFile
-    entries: Any
 
 
 #: An entry: the number of its file among those that are read together, its own number there, and the file.
@@ -221,7 +216,7 @@ class DocumentFormat:
 
     def _files(
         self, probe: InputProbe, settings: ConvertSettings
-    ) -> tuple[dict[ListFile, str], Mapping[str, str]]:
+    ) -> tuple[dict[Document, str], Mapping[str, str]]:
         """Returns the files of an input with their descriptions, and what is left out and why.
 
         Raises:
@@ -232,10 +227,10 @@ class DocumentFormat:
             raise UsageError(f"{probe.where} holds no {self.noun}; {self.rule}")
         others = self._check_others(probe, names, settings)
         left_out = {**self.leave_out(probe, names, settings), **dict(others)}
-        files: dict[ListFile, str] = {}
+        files: dict[Document, str] = {}
         for name, split in splits_of_files(name for name in names if name not in left_out).items():
             path, key = (storage.join(probe.path, name), name) if name else (probe.path, probe.name)
-            file = ListFile(path, key, split)
+            file = Document(path, key, split)
             root, description = self._examine(file, settings)
             files[file._replace(root=root)] = description
         return files, left_out
@@ -253,7 +248,7 @@ class DocumentFormat:
 
     def _parts(self, item: Input, context: Context) -> Iterator[InputPart]:
         """Yields a part for each file, or for all files that may describe the same images."""
-        groups: dict[tuple[str, str], list[ListFile]] = {}
+        groups: dict[tuple[str, str], list[Document]] = {}
         for file in self._files(InputProbe(item.path, item.is_file), context.settings)[0]:
             group = (file.root or file.path, file.split) if self.is_joined else (file.path, "")
             groups.setdefault(group, []).append(file)
@@ -264,7 +259,7 @@ class DocumentFormat:
         """Returns whether a file is of the format."""
         return self.recognizes(_head(path), path, settings)
 
-    def _examine(self, file: ListFile, settings: ConvertSettings) -> tuple[str, str]:
+    def _examine(self, file: Document, settings: ConvertSettings) -> tuple[str, str]:
         """Returns the folder of the images of a file, and a description of its first entries.
 
         Raises:
@@ -278,7 +273,7 @@ class DocumentFormat:
         for entry in entries[:_IMAGES_TRIED]:
             with contextlib.suppress(AnnotationFault):
                 images.append(self.image_of(entry, settings))
-        described = self.summarize(Document(file, opened), entries, settings)
+        described = self.summarize(file._replace(entries=opened), entries, settings)
         return self._root(file.path, images, settings), described
 
     def _root(self, path: str, names: Sequence[ImagePaths], settings: ConvertSettings) -> str:
@@ -307,7 +302,7 @@ class DocumentFormat:
             for file in part.detail:
                 with storage.translated_errors("read", file.path):
                     opened = stack.enter_context(storage.open_local(file.path))
-                documents.append(Document(file, self.open(opened, file.path, settings)))
+                documents.append(file._replace(entries=self.open(opened, file.path, settings)))
             named: dict[ImagePaths, list[_Place]] = {}
             for index, document in enumerate(documents):
                 for entry, value in enumerate(_scan(document)):
@@ -318,9 +313,9 @@ class DocumentFormat:
                         yield self._bad_place(part, document, entry, str(fault))
             for item in self.begin(documents, settings):
                 yield item if isinstance(item, ClassId) else self._bad_entry(part, *item)
-            file = documents[0].file
-            root = file.root or self._root(file.path, [*islice(named, _IMAGES_TRIED)], settings)
-            root = root or named_folder(file.path, settings)
+            first = documents[0]
+            root = first.root or self._root(first.path, [*islice(named, _IMAGES_TRIED)], settings)
+            root = root or named_folder(first.path, settings)
             states = FileStates(root, len(named))
             images: dict[str, tuple[str, str, list[_Place]]] = {}
             for names, uri, key, why in _find_images(named, root, states):
@@ -345,10 +340,9 @@ class DocumentFormat:
         return self._bad_entry(part, document, name, why)
 
     def _bad_entry(self, part: InputPart, document: Document, name: str, why: str) -> ImageRef:
-        file = document.file
-        key = f"{part.item.prefix}{key_of(file.key)}:{name}"
+        key = f"{part.item.prefix}{key_of(document.key)}:{name}"
         reason = QuarantineReason.BAD_ROW if self.is_table else QuarantineReason.BAD_ANNOTATION
-        return bad_entry(key, file.path, f"{name} of {printable(file.key)}: {why}", reason)
+        return bad_entry(key, document.path, f"{name} of {printable(document.key)}: {why}", reason)
 
     def _refer(
         self, ref: ImageRef, fault: str, places: Sequence[_Place], part: InputPart, settings: ConvertSettings
@@ -361,16 +355,16 @@ class DocumentFormat:
                 continue
             earlier, again = map(document.entries.number, (several[-1][1], entry))
             yield self._bad_place(part, document, entry, f"{self.entry} {earlier} names the same image")
-            both = f"{self.entry}s {earlier} and {again} of {printable(document.file.key)} both name it"
+            both = f"{self.entry}s {earlier} and {again} of {printable(document.key)} both name it"
             fault = fault or both
-        (file, entries), entry = several[0]
-        where = f"{self.entry} {entries.number(entry)} of {printable(file.key)}"
-        ref = ref._replace(split=file.split, message=where)
+        document, entry = several[0]
+        where = f"{self.entry} {document.entries.number(entry)} of {printable(document.key)}"
+        ref = ref._replace(split=document.split, message=where)
         try:
             if fault:
                 raise AnnotationFault(fault)
             is_single = not (self.is_joined or self.is_table)
-            yield self.annotate(ref, entries.read(entry) if is_single else several, settings)
+            yield self.annotate(ref, document.entries.read(entry) if is_single else several, settings)
         except AnnotationFault as error:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{where}: {error}")
 
@@ -381,7 +375,7 @@ def _head(path: str) -> bytes:
 
 
 def _scan(document: Document) -> Iterator[Any]:
-    path = document.file.path
+    path = document.path
     try:
         with storage.translated_errors("read", path):
             yield from document.entries.scan()

@@ -243,7 +243,7 @@ def _summarize(document: Document, entries: Sequence[Any], settings: ConvertSett
         lacks = "choices" if has_classes else "rectangles, polygons or ellipses"
         fitting = "detection" if has_classes else "classification for choices, or export other shapes as COCO"
         raise UsageError(
-            f"--layout {settings.record_layout.name}: the first tasks of {document.file.path} have "
+            f"--layout {settings.record_layout.name}: the first tasks of {document.path} have "
             f"{' and '.join(sorted(kinds))}, but no {lacks}; choose --layout {fitting}."
         )
     return f"; left out: {', '.join(sorted(left_out))}" if left_out else ""

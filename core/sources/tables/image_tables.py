@@ -215,7 +215,7 @@ def _annotate(ref: ImageRef, runs: Sequence[tuple[Document, int]], settings: Con
     """Returns a reference with what its rows say, or quarantined if one of them is wrong."""
     document = runs[0][0]
     table: ImageTable = document.entries
-    file_name, width = printable(document.file.key), len(table.head.rows[0])
+    file_name, width = printable(document.key), len(table.head.rows[0])
     rows = [row for _, run in runs for row in table.read(run)]
     line = rows[0][0]
     ref = ref._replace(message=f"line {line} of {file_name}")
