@@ -7,7 +7,6 @@ from itertools import count
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import class_name, inner_path, labelled, with_slashes
-from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.tables.columns import is_usual
 from shardwright.core.sources.tables.image_tables import ImageTable, TableHead, table_format
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -73,10 +72,6 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> ClassTable | None:
     return ClassTable(head, settings) if is_table else None
 
 
-def _suits(probe: InputProbe, settings: ConvertSettings) -> bool:
-    return settings.record_layout.needs is Needs.LABEL and (not probe.is_file or probe.name == _NAME)
-
-
 SOURCE = table_format(
     name="class_columns",
     title="a table of classes",
@@ -87,6 +82,8 @@ SOURCE = table_format(
     noun=f"{_NAME} or other table of classes",
     rule="its header must name the image and then the classes (filename,cat,dog), and its rows must have 0 "
     "or 1 for each class.",
-    suits=_suits,
+    suits=lambda probe, settings: (
+        settings.record_layout.needs is Needs.LABEL and (not probe.is_file or probe.name == _NAME)
+    ),
     begin=lambda documents, _: map(ClassId, documents[0].entries.classes, count()),
 ).source()

@@ -62,11 +62,6 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     return tree.text
 
 
-def _parts(item: Input, context: Context) -> Iterator[InputPart]:
-    tree = find_tree(InputProbe(item.path, is_file=False), context.settings)
-    yield from folder_parts(item, tree, context)
-
-
 def folder_parts(item: Input, tree: FolderTree, context: Context) -> Iterator[InputPart]:
     """Yields a part for each class folder in a bucket, and one for the files directly in each folder above.
 
@@ -266,6 +261,8 @@ SOURCE = Source(
     accepts=lambda probe, settings: not probe.is_file,
     describe=_describe,
     list_part=lambda part, context: list_labelled(part.item, context.settings, *part.detail),
-    parts=_parts,
+    parts=lambda item, context: folder_parts(
+        item, find_tree(InputProbe(item.path, is_file=False), context.settings), context
+    ),
     unique_keys=True,
 )

@@ -16,10 +16,6 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import Needs
 
 
-def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
-    return bool(settings.label_regex) and not probe.is_file and not first_archive(probe)
-
-
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if probe.is_file:
         raise UsageError(f"{probe.where} is not a folder; name the folder of the images.")
@@ -41,7 +37,9 @@ SOURCE = Source(
     name="file_names",
     provides=frozenset({Needs.LABEL, Needs.IMAGE}),
     settings=frozenset({"label_regex"}),
-    accepts=_accepts,
+    accepts=lambda probe, settings: (
+        bool(settings.label_regex) and not probe.is_file and not first_archive(probe)
+    ),
     describe=_describe,
     list_part=list_part,
     parts=lambda item, context: folder_parts(item, NO_MEANING, context),

@@ -231,7 +231,12 @@ def walk(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
             with os.scandir(here) as entries:
                 by_name = sorted(UNDERWAY.passing(entries), key=attrgetter("name"))
         except OSError as error:
-            raise _unlistable(here, error) from error
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENAMETOOLONG):
+                raise storage.fault(error, "list", os.fsdecode(here)) from error
+            raise EngineError(
+                f"Cannot list {os.fsdecode(here)}: {(error.strerror or str(error)).lower()}; "
+                "make it readable or move it out of the input."
+            ) from error
         inner = []
         for entry in by_name:
             name = relative + entry.name
@@ -245,15 +250,6 @@ def walk(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
 def _identity(folder: bytes) -> tuple[int, int]:
     status = os.stat(folder)
     return status.st_dev, status.st_ino
-
-
-def _unlistable(folder: bytes, error: OSError) -> EngineError:
-    if error.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENAMETOOLONG):
-        return EngineError(
-            f"Cannot list {os.fsdecode(folder)}: {(error.strerror or str(error)).lower()}; "
-            "make it readable or move it out of the input."
-        )
-    return storage.fault(error, "list", os.fsdecode(folder))
 
 
 def _state_of(entry: os.DirEntry[bytes]) -> storage.StoredObject:
@@ -310,7 +306,7 @@ def find_moved(paths: Iterable[str], folder: str) -> dict[str, tuple[str, str]]:
     """
     paths_by_name: dict[str, list[str]] = {}
     for path in dict.fromkeys(paths):
-        if name := _same_form(file_name(path)):
+        if name := unicodedata.normalize("NFC", file_name(path)):
             paths_by_name.setdefault(name, []).append(path)
     if not paths_by_name:
         return {}
@@ -318,16 +314,12 @@ def find_moved(paths: Iterable[str], folder: str) -> dict[str, tuple[str, str]]:
     for count, (inner, _) in enumerate(files_below(folder)):
         if count == _MAX_FILES:
             return {}
-        name = _same_form(inner.rpartition("/")[2])
+        name = unicodedata.normalize("NFC", inner.rpartition("/")[2])
         if name not in paths_by_name:
             continue
         if not any(part.startswith(".") or part in _IGNORED for part in inner.split("/")):
             files_by_name.setdefault(name, []).append(inner)
     return {path: _choose(files_by_name[name]) for name in files_by_name for path in paths_by_name[name]}
-
-
-def _same_form(name: str) -> str:
-    return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 def _choose(files: list[str]) -> tuple[str, str]:

@@ -57,7 +57,12 @@ class BoxFile(BoxTable):
         """Returns the object of a row."""
         item = super().object_in(cells)
         row = dict(zip(self.head.header, cells))
-        flags: dict[str, Any] = {field: _flag(name, row.get(name, "")) for field, name in _FLAGS.items()}
+        flags: dict[str, Any] = {}
+        for field, name in _FLAGS.items():
+            text = row.get(name, "")
+            if text.strip() not in _FLAG_VALUES:
+                raise AnnotationFault(f"{name} is {text!r} instead of 0, 1 or -1")
+            flags[field] = _FLAG_VALUES[text.strip()]
         return item and replace(
             item, label=class_name(self._class_names.get(item.label, item.label)), **flags
         )
@@ -75,13 +80,6 @@ class BoxFile(BoxTable):
         rows = csv_cells(Lines([text.encode()]), 1, ",")
         pairs = (cells for _, cells in rows if isinstance(cells, list) and len(cells) > 1)
         return {code.strip(): name.strip() for code, name, *_ in pairs}
-
-
-def _flag(name: str, text: str) -> bool | None:
-    try:
-        return _FLAG_VALUES[text.strip()]
-    except KeyError:
-        raise AnnotationFault(f"{name} is {text!r} instead of 0, 1 or -1") from None
 
 
 SOURCE = table_format(

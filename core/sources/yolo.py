@@ -90,25 +90,24 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     if dataset is None:
         return []
     names = tuple((class_id, class_name(name)) for class_id, name in dataset.names.items())
-    lists = {path for path in dataset.places if not is_folder(path)}
-    return [
-        PairedFolders(
-            images=dataset.root if path in lists else path,
-            annotations=dataset.root if path in lists else _labels_of(path),
-            suffixes=(".txt",),
-            split=split,
-            image_list=path if path in lists else "",
-            root=dataset.root,
-            classes=names,
-            dialect=_POSE if dataset.is_pose else "",
+    folder_pairs = []
+    for path, split in dataset.places.items():
+        is_list = not is_folder(path)
+        images = dataset.root if is_list else path
+        labels = label_folder(path)
+        folder_pairs.append(
+            PairedFolders(
+                images=images,
+                annotations=labels if not is_list and is_folder(labels) else images,
+                suffixes=(".txt",),
+                split=split,
+                image_list=path if is_list else "",
+                root=dataset.root,
+                classes=names,
+                dialect=_POSE if dataset.is_pose else "",
+            )
         )
-        for path, split in dataset.places.items()
-    ]
-
-
-def _labels_of(images: str) -> str:
-    """Returns the label folder of an image folder if it exists; else the labels are beside the images."""
-    return usual if is_folder(usual := label_folder(images)) else images
+    return folder_pairs
 
 
 def _alone(ref: ImageRef, data: bytes) -> ImageRef:

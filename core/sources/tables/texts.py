@@ -222,7 +222,8 @@ def kind_of_table(name: str, head: bytes) -> str:
     if kind_of_file("", head) == PARQUET:
         return PARQUET
     if not kind_of(name) and ("." not in name or name.lower().endswith(LIST_SUFFIXES)):
-        if is_listing(head):
+        rows = head_rows(head)[:5]
+        if rows and all(len(row) > 1 and is_bare(row) for row in rows):
             return CSV
         if is_path_list(head):
             return LIST
@@ -287,12 +288,6 @@ def has_split(row: Sequence[str]) -> bool:
 def is_bare(row: Sequence[str]) -> bool:
     """Returns whether a row looks like `[split,]image[,label...]`, without a header."""
     return looks_like_path(row[has_split(row)])
-
-
-def is_listing(head: bytes) -> bool:
-    """Returns whether the head of a file looks like rows of `[split,]image,label` without a header."""
-    rows = head_rows(head)[:5]
-    return bool(rows) and all(len(row) > 1 and is_bare(row) for row in rows)
 
 
 def is_path_list(head: bytes) -> bool:
