@@ -86,14 +86,15 @@ class Listed(NamedTuple):
         assert {ref.reason for ref in bad} <= {reason}
         return {ref.key: ref.message for ref in bad}
 
-    def check_boxes(self, key: str, photo: Photo) -> None:
-        """Checks that an image has the objects of a photo."""
-        annotations = self.annotations_of(key)
-        scale = photo.size * 2 if annotations.relative else (1, 1, 1, 1)
-        objects = annotations.objects or ()
-        assert [item.label for item in objects] == [label for label, *_ in photo.boxes]
-        for item, (_, *box) in zip(objects, photo.boxes):
-            np.testing.assert_allclose(np.multiply(item.box or (), scale), box, atol=0.01)
+    def check_boxes(self, photos: Iterable[Photo], folder: str = "") -> None:
+        """Checks that images have the objects of photos, whose keys begin with the folder."""
+        for photo in photos:
+            annotations = self.annotations_of(folder + photo.name)
+            scale = photo.size * 2 if annotations.relative else (1, 1, 1, 1)
+            objects = annotations.objects or ()
+            assert [item.label for item in objects] == [label for label, *_ in photo.boxes]
+            for item, (_, *box) in zip(objects, photo.boxes):
+                np.testing.assert_allclose(np.multiply(item.box or (), scale), box, atol=0.01)
 
     def converted(self, **settings: Any) -> dict[str, Converted]:
         """Converts the images without Beam; returns key -> result.

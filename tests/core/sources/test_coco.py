@@ -23,7 +23,6 @@ from shardwright import loader
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan, print_forecast
-from shardwright.schemas.errors import UsageError
 
 
 @pytest.fixture
@@ -126,8 +125,8 @@ def test_images_are_found_in_the_usual_places_and_in_image_root(tmp_path: Path, 
     path = save(tmp_path / "elsewhere" / "deep" / "labels.json", coco_of(photos))
     assert "name the folder of its images with --image_root" in refusal(path, "detection")
     assert not listed(path, image_root=tmp_path / "val2017").reasons()
-    with pytest.raises(UsageError, match=r"--image_root .* is not a folder"):
-        listed(path, image_root=tmp_path / "nowhere")
+    nowhere = tmp_path / "nowhere"
+    assert f"--image_root {nowhere} is not a folder" in refusal(path, "detection", image_root=nowhere)
     # The names of images may be at the end of a file.
     document = coco_of(photos)
     document = {name: document[name] for name in ("annotations", "categories", "images")}
@@ -149,10 +148,8 @@ BAD_IMAGES = {
     "image['file_name'] = 7": "no file_name",
     "del image['file_name']": "no file_name",
     "document['images'][-1] = None": "is not an object",
-    "image['id'] = None": "no id",
     "image['id'] = float('nan')": "no id",
     "image['id'] = True": "no id",
-    "image['width'] = '640'": "width is '640'",
     "image['height'] = float('inf')": "height is inf",
     "image['height'] = 10.5": "height is 10.5",
     "image['file_name'] = 'gone.jpg'": "missing",
@@ -183,7 +180,6 @@ BAD_ANNOTATIONS = {
     "item['bbox'] = [1, 2, float('nan'), 4]": "dropped",
     "item['bbox'] = [1, 2, 10**400, 4]": "dropped",
     "item['bbox'] = 'all'": "dropped",
-    "item['bbox'] = {'x': 1}": "dropped",
     "item['category_id'] = 99": "dropped",
     "item['category_id'] = [1]": "dropped",
     "del item['category_id']": "dropped",
@@ -217,7 +213,6 @@ def test_bad_annotations_are_dropped_or_fail_their_image(tmp_path: Path) -> None
 
 STRAYS = {
     "document['annotations'].append(None)": "not an object",
-    "document['annotations'].append('x')": "not an object",
     "document['annotations'].append({})": "no image_id",
     "document['annotations'].append({'image_id': True})": "no image_id",
     "document['annotations'].append({'image_id': 424242, 'id': 5})": "424242",

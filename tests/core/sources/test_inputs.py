@@ -293,8 +293,7 @@ def test_the_mark_of_utf_8_is_ignored(tmp_path: Path) -> None:
         _encode(path, "utf-8-sig")
     found = listed(tmp_path)
     assert found.ids == {"thing": 0, "no": 1, "bird": 2}
-    for photo in photos:
-        found.check_boxes(f"images/{photo.name}", photo)
+    found.check_boxes(photos, "images/")
 
 
 SPLITS = "train=0.8,test=0.2"

@@ -331,8 +331,6 @@ def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
     ("name", "data", "given", "message"),
     [
         ("a.csv", b"", {}, "is empty"),
-        ("a.jsonl", b"", {}, "is empty"),
-        ("a.parquet", b"", {}, "is empty"),
         ("a.csv", b"\n\n", {}, "holds no rows"),
         ("a.csv", b"path,label,path\n1.jpg,a,b\n", {}, "two columns 'path'"),
         ("a.csv", b"path,lable\n1.jpg,a\n", {}, "--unlabelled keep"),

@@ -126,9 +126,7 @@ def test_names_state_splits_only_if_they_differ(paths: list[str], splits: list[s
 
 def check(found: Any, photos: list[Photo], folder: str = "") -> None:
     assert found.input.source == "manifest" and "objects in 'objects'" in found.input.detected_as
-    for photo in photos:
-        objects = found.annotations_of(folder + photo.name).objects
-        assert [(item.label, *item.box) for item in objects] == [*photo.boxes]
+    found.check_boxes(photos, folder)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "list", "csv", "printed", "parquet"])
@@ -217,9 +215,8 @@ def test_layouts_decide_whether_objects_are_read(tmp_path: Path) -> None:
     photos = put_photos(tmp_path)
     write_jsonl(tmp_path / "metadata.jsonl", [row_of(photo) | {"price": 1.5} for photo in photos])
     found = listed(tmp_path, extra_columns="price:float")
-    for photo in photos:
-        found.check_boxes(photo.name, photo)
-        assert decode_extra(found.refs[photo.name].extra) == {"price": [1.5]}
+    found.check_boxes(photos)
+    assert all(decode_extra(ref.extra) == {"price": [1.5]} for ref in found.refs.values())
     assert "have objects and no class; choose --layout detection" in refusal(tmp_path)
     write_jsonl(tmp_path / "rows.jsonl", [{"file_name": photo.name, "label": "a"} for photo in photos])
     assert "no column objects, only file_name, label;" in refusal(tmp_path / "rows.jsonl", "detection")
@@ -407,15 +404,10 @@ def last_row(path: Path, column: str) -> ImageRef:
     ("type_", "value", "fault"),
     [
         ("int", 3.0, "x: 3.0 is not a valid int64: it is a float"),
-        ("bool", 2, "x: 2 is not a valid bool"),
-        ("uint32", -1, "x: -1 is not a valid uint32"),
-        ("string", 3, "x: 3 is not a valid string; write it as text"),
-        ("float", "cheap", "x: 'cheap' is not a valid float"), ("float", None, "x is empty"),
+        ("string", 3, "x: 3 is not a valid string; write it as text"), ("float", None, "x is empty"),
         ("float", [1.0], "declare it as x:...[]"), ("float[]", [[1.0]], "inside a list"),
         ("int[]", [1, None], "an item of its list is missing"), ("int[]", {"a": 1}, "is not a list"),
-        ("uint64", 2**63, "is not a valid uint64: a tf.train.Feature stores"),
-        ("string", {}, "holds several"),
-        ("bytes", True, "is not a valid bytes"),
+        ("uint64", 2**63, "not a valid uint64: a tf.train.Feature stores"), ("string", {}, "holds several"),
     ],
 )  # fmt: skip
 def test_json_values_of_another_type_are_faults(tmp_path: Path, type_: str, value: Any, fault: str) -> None:
@@ -440,16 +432,10 @@ def test_a_number_too_large_for_json_is_not_infinity(tmp_path: Path, number: str
         (pyarrow.array([date(2020, 1, 2)]), "string", ["2020-01-02"]),
         (pyarrow.array([[date(2020, 1, 2)]]), "string[]", ["2020-01-02"]),
         (pyarrow.array([datetime(2020, 1, 2)]), "int", "is not a valid int64"),
-        (pyarrow.array([1.0]), "int", "it is a float"), (pyarrow.array([None]), "int", "x is empty"),
-        (pyarrow.array([[1, None]]), "int[]", "is missing"),
-        (pyarrow.array([[[1]]]), "int[]", "inside a list"),
-        (pyarrow.array([{"a": 1}]), "int", "holds several"), (pyarrow.array([b"\xff"]), "bytes", ["\udcff"]),
-        (pyarrow.array([b"3"]), "int", "is not a valid int64"),
-        (pyarrow.array([[b"\xff"]]), "bytes[]", ["\udcff"]),
-        (pyarrow.array([2**63], pyarrow.uint64()), "uint64", "is not a valid uint64"),
+        (pyarrow.array([1.0]), "int", "it is a float"), (pyarrow.array([[[1]]]), "int[]", "inside a list"),
+        (pyarrow.array([b"\xff"]), "bytes", ["\udcff"]), (pyarrow.array([[b"\xff"]]), "bytes[]", ["\udcff"]),
         (pyarrow.array(["a"]).dictionary_encode(), "string", ["a"]),
         (pyarrow.array([1.5], pyarrow.float16()), "float", [1.5]),
-        (pyarrow.array([3]), "string", "3 is not a valid string"),
     ],
 )  # fmt: skip
 def test_parquet_values_are_converted(tmp_path: Path, column: Any, type_: str, stored: Any) -> None:

@@ -14,16 +14,6 @@ from helpers.trees import put_files
 from PIL import Image
 
 from shardwright.core.sources.voc import named_images, parse_voc
-from shardwright.schemas.errors import UsageError
-
-
-def check_objects(found: Listed, key: str, photo: Photo) -> None:
-    found.check_boxes(key, photo)
-    annotations = found.annotations_of(key)
-    assert annotations.size == photo.size and not annotations.relative
-    for number, item in enumerate(annotations.objects or ()):
-        assert item.difficult is bool(number % 2) and item.truncated is True and item.view == "Left"
-        assert item.occluded is None
 
 
 def put(folder: Path, *names: str) -> None:
@@ -48,19 +38,22 @@ def labels(found: Listed) -> dict[str, str]:
 def test_lists_give_splits(tmp_path: Path) -> None:
     root = tmp_path / "VOCdevkit" / "VOC2012"
     photos = put_voc(root)
-    put_list(root, "Main", train=("eagle", "gone"), val=("apple",), trainval=("eagle", "apple", "house"))
-    put_list(root, "Main", aeroplane_train=("house  1",))
+    put_list(root, "Main", train=("eagle", "gone"), val=("house",), trainval=("eagle", "house", "apple"))
+    put_list(root, "Main", aeroplane_train=("apple  1",))
     for where, prefix in ((tmp_path / "VOCdevkit", "VOC2012/"), (root, "")):
         found = listed(where)
         assert found.refs[f"{prefix}JPEGImages/eagle.jpg"].split == "train"
-        assert found.refs[f"{prefix}JPEGImages/apple.jpg"].split == "val"
-        check_objects(found, f"{prefix}JPEGImages/apple.jpg", photos[1])
+        assert found.refs[f"{prefix}JPEGImages/house.jpg"].split == "val"
+        annotations = found.annotations_of(f"{prefix}JPEGImages/house.jpg")
+        assert annotations.size == photos[2].size and not annotations.relative
+        flags = [(one.difficult, one.truncated, one.occluded, one.view) for one in annotations.objects or ()]
+        assert flags == [(False, True, None, "Left"), (True, True, None, "Left")]
         assert found.reasons() == {
-            f"{prefix}JPEGImages/house.jpg": "not_listed",
+            f"{prefix}JPEGImages/apple.jpg": "not_listed",
             f"{prefix}JPEGImages/seagull.jpg": "not_listed",
             f"{prefix}JPEGImages/gone": "BAD_ANNOTATION",
         }
-    put_list(root, "Main", val=("apple", "eagle"))
+    put_list(root, "Main", val=("house", "eagle"))
     assert listed(root).faults() == {
         "JPEGImages/eagle.jpg": "it is listed both in train and in val",
         "JPEGImages/gone": "it is listed, but its image is missing",
@@ -295,8 +288,9 @@ def test_masks_among_the_images_are_recognized(
 
 def test_wrong_use_is_refused(tmp_path: Path) -> None:
     put_set(tmp_path / "images", tmp_path / "masks")
-    with pytest.raises(UsageError, match=r"--mask_dir .* is not a folder"):
-        listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "gone")
-    assert "needs --mask_dir" in refusal(tmp_path / "images", "segmentation", source="semantic_masks")
-    with pytest.raises(UsageError, match="choose --layout segmentation"):
-        listed(tmp_path / "images", "detection", source="semantic_masks", mask_dir=tmp_path / "masks")
+    images, source = tmp_path / "images", "semantic_masks"
+    gone = refusal(images, "segmentation", mask_dir=tmp_path / "gone")
+    assert f"--mask_dir {tmp_path / 'gone'} is not a folder" in gone
+    assert "needs --mask_dir" in refusal(images, "segmentation", source=source)
+    boxes = refusal(images, "detection", source=source, mask_dir=tmp_path / "masks")
+    assert "choose --layout segmentation" in boxes
