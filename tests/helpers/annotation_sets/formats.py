@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -144,20 +143,7 @@ _label_studio = _with_photos(json_exports.put_label_studio, "images")
 
 def _cityscapes(root: Path) -> list[Photo]:
     """Writes polygons of cars and persons."""
-    cityscapes.put_city(root, "train", ("eagle", "apple", "house", "seagull"))
-    photos = []
-    for photo in put_photos(root / "photos"):
-        name = f"aachen_{Path(photo.name).stem}_000019_leftImg8bit.png"
-        labels = {"bird": "person", "thing": "car"}
-        boxes = tuple((labels[label], *sides) for label, *sides in photo.boxes)
-        photos.append(Photo(name, photo.size, boxes))  # type: ignore[arg-type]
-        path = root / _POLYGONS.format(Path(photo.name).stem)
-        document = json.loads(path.read_text())
-        document["objects"] = [cityscapes.rectangle(*box) for box in photos[-1].boxes]
-        path.write_text(json.dumps(document))
-        (root / "photos" / photo.name).unlink()
-    (root / "photos").rmdir()
-    return photos
+    return cityscapes.put_city(root, "train", ("eagle", "apple", "house", "seagull"), only_boxes=True)
 
 
 def _masks(images: str, masks: str) -> Callable[[Path], list[Photo]]:
