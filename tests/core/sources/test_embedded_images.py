@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -109,14 +110,12 @@ def test_rows_have_keys_states_and_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
 def test_a_file_that_changed_since_it_was_listed_is_not_read(tmp_path: Path, kind: str) -> None:
     path = _write(tmp_path, kind)
-    form, rows = "Arrow", parquet_rows.RecordBatches
-    if kind == "parquet":
-        form, rows = "Parquet", parquet_rows.RowGroups
+    form, sizes = "Parquet" if kind == "parquet" else "Arrow", methodcaller("sizes")
     state = storage.state_of(str(path))
-    assert sum(count for count, _ in parquet_rows.read_apart(form, state, rows.sizes)) == 6
+    assert sum(count for count, _ in parquet_rows.read_apart(form, state, sizes)) == 6
     os.utime(path, ns=(1, 1))
     with pytest.raises(EngineError, match=f"{path} changed while the job was reading its input"):
-        parquet_rows.read_apart(form, state, rows.sizes)
+        parquet_rows.read_apart(form, state, sizes)
 
 
 def test_rows_without_bytes_are_read_by_their_path(tmp_path: Path) -> None:

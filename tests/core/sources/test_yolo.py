@@ -19,8 +19,7 @@ from shardwright.schemas.errors import UsageError
 
 def test_roboflows_export_and_names_by_id_are_read(tmp_path: Path) -> None:
     for folder in ("train", "valid"):
-        photos = put_photos(tmp_path / folder / "images")
-        put_labels(tmp_path / folder / "labels", photos)
+        photos = put_labels(tmp_path / folder / "labels", put_photos(tmp_path / folder / "images"))
     (tmp_path / "data.yaml").write_text(
         "train: ../train/images\nval: ../valid/images\ntest: ../test/images\n"
         "nc: 3\nnames:\n  0: thing\n  1: no\n  2: bird\n"
@@ -66,8 +65,7 @@ def test_a_url_in_a_list_is_refused(tmp_path: Path, address: str) -> None:
 @pytest.mark.parametrize(("names", "above"), [("classes.txt", ""), ("obj.names", "images")])
 def test_darknet_folders_are_read(tmp_path: Path, names: str, above: str) -> None:
     tmp_path /= above
-    photos = put_photos(tmp_path)
-    put_labels(tmp_path, photos)
+    photos = put_labels(tmp_path, put_photos(tmp_path))
     others = {"README.txt": "taken in May\n", "orphan.txt": "0 0.5 0.5 0.1 0.1\n"}
     found = listed(put_files(tmp_path, {names: "thing\nno\nbird\n\n", **others}))
     others = {names: "not_an_image", "README.txt": "not_an_image"}
@@ -76,8 +74,7 @@ def test_darknet_folders_are_read(tmp_path: Path, names: str, above: str) -> Non
 
 
 def test_names_and_lists_in_a_large_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    photos = put_photos(tmp_path)
-    put_labels(tmp_path, photos)
+    put_labels(tmp_path, put_photos(tmp_path))
     lists = {"train.txt": "eagle.jpg\napple.jpg\nhouse.jpg\n", "val.txt": "seagull.jpg\n"}
     put_files(tmp_path, {"classes.txt": "thing\nno\nbird\n", **lists})
     monkeypatch.setattr(input_probe, "LISTED", 4)
@@ -201,8 +198,7 @@ def test_paths_of_another_machine_are_found_by_name(tmp_path: Path) -> None:
 
 def test_fiftyones_export_is_read(tmp_path: Path) -> None:
     """FiftyOne's YOLOv4Dataset: obj.names, images.txt, and images beside labels in data/."""
-    photos = put_photos(tmp_path / "data")
-    put_labels(tmp_path / "data", photos)
+    photos = put_labels(tmp_path / "data", put_photos(tmp_path / "data"))
     (tmp_path / "obj.names").write_text("thing\nno\nbird")
     (tmp_path / "images.txt").write_text("".join(f"data/{p.name}\n" for p in photos))
     found = listed(tmp_path)
@@ -211,8 +207,7 @@ def test_fiftyones_export_is_read(tmp_path: Path) -> None:
 
 
 def test_labels_may_be_beside_listed_images_in_a_folder_named_images(tmp_path: Path) -> None:
-    photos = put_photos(tmp_path / "images")
-    put_labels(tmp_path / "images", photos)
+    photos = put_labels(tmp_path / "images", put_photos(tmp_path / "images"))
     (tmp_path / "train.txt").write_text("".join(f"data/images/{photo.name}\n" for photo in photos))
     (tmp_path / "obj.names").write_text("thing\nno\nbird\n")
     (tmp_path / "obj.data").write_text("train = data/train.txt\nnames = data/obj.names\n")

@@ -9,8 +9,8 @@ from helpers.listing import Photo, put_photos
 NAMES = ["thing", "no", "bird"]
 
 
-def put_labels(folder: Path, photos: list[Photo]) -> None:
-    """Writes a label file for each photo that has boxes."""
+def put_labels(folder: Path, photos: list[Photo]) -> list[Photo]:
+    """Writes a label file for each photo that has boxes; returns the photos."""
     folder.mkdir(parents=True, exist_ok=True)
     for photo in photos:
         width, height = photo.size
@@ -23,14 +23,14 @@ def put_labels(folder: Path, photos: list[Photo]) -> None:
             )
         if lines:
             (folder / photo.name).with_suffix(".txt").write_text("".join(lines))
+    return photos
 
 
 def put_set(root: Path, splits: dict[str, tuple[str, ...]], yaml: str) -> dict[str, list[Photo]]:
     """Writes images/SPLIT, labels/SPLIT and a data.yaml."""
     found = {}
     for split, names in splits.items():
-        found[split] = put_photos(root / "images" / split, names)
-        put_labels(root / "labels" / split, found[split])
+        found[split] = put_labels(root / "labels" / split, put_photos(root / "images" / split, names))
     (root / "data.yaml").write_text(yaml)
     return found
 
@@ -46,8 +46,7 @@ def put_darknet(root: Path, splits: dict[str, tuple[str, ...]], prefix: str) -> 
     lists = ""
     for split, names in splits.items():
         folder = f"obj_{split}_data"
-        found[split] = put_photos(root / folder, names)
-        put_labels(root / folder, found[split])
+        found[split] = put_labels(root / folder, put_photos(root / folder, names))
         (root / f"{split}.txt").write_text("".join(f"{prefix}{folder}/{p.name}\n" for p in found[split]))
         lists += f"{split} = {prefix}{split}.txt\n"
     (root / "obj.names").write_text("thing\nno\nbird\n")
