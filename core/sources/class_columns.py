@@ -7,7 +7,7 @@ from itertools import count
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import class_name, inner_path, labelled, with_slashes
-from shardwright.core.sources.tables.columns import is_usual
+from shardwright.core.sources.tables.columns import names_images
 from shardwright.core.sources.tables.image_tables import ImageTable, TableHead, table_format
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -65,7 +65,7 @@ class ClassTable(ImageTable):
 
 def _table_in(head: TableHead, settings: ConvertSettings) -> ClassTable | None:
     """Returns the table if its header names an image first, and a row has only 0 and 1 after it."""
-    if len(head.header) < 2 or not is_usual("image", head.header[0]):
+    if len(head.header) < 2 or not names_images(head.header[0]):
         return None
     rows = ([cell.strip() for cell in row[1:]] for row in head.rows[1:] if len(row) > 1)
     is_table = any(all(cell in (*_YES, *_NO) for cell in row) for row in rows)

@@ -78,8 +78,7 @@ class _Coco(JsonItems):
       kinds: Keys of the annotations that identify their kind.
       categories: Categories by id.
       point_names: Names of the key points that every object of a record has.
-      masks: Folder of the panoptic masks; empty if they are not stored.
-      mask_states: States of these masks.
+      masks: The panoptic masks; their folder is empty if they are not stored.
     """
 
     def __init__(self, file: IO[bytes], path: str, settings: ConvertSettings) -> None:
@@ -90,7 +89,7 @@ class _Coco(JsonItems):
         self.kinds: set[str] = set()
         self.categories: dict[Id | None, _Category] = {}
         self.point_names: tuple[str, ...] = ()
-        self.masks, self.mask_states = "", FileStates("", 0)
+        self.masks = FileStates("", 0)
         self.has_objects = settings.record_layout.needs is Needs.OBJECTS
 
     def scan(self) -> Iterator[Any]:
@@ -283,8 +282,8 @@ def _begin(
                 "person_keypoints file, or choose --layout detection."
             )
     for document, file in zip(documents, files):
-        file.point_names, file.masks = names, _masks_of(document, settings)
-        file.mask_states = FileStates(file.masks, len(file.ids) if file.masks else 0)
+        folder = _masks_of(document, settings)
+        file.point_names, file.masks = names, FileStates(folder, len(file.ids) if folder else 0)
         for category_id, category in file.categories.items():
             if isinstance(category_id, int):
                 yield ClassId(category.name, category_id)
@@ -336,7 +335,7 @@ def _with_document(
         annotations = replace(annotations, objects=())
     for value in file.annotations_of(image):
         if "segments_info" in value:
-            annotations = _with_segments(annotations, value, file) if file.masks else annotations
+            annotations = _with_segments(annotations, value, file) if file.masks.folder else annotations
         elif "caption" in value and not _OBJECT_KEYS & value.keys():
             if not is_text(value["caption"]):
                 raise AnnotationFault("one of its captions is not text")
@@ -370,9 +369,9 @@ def _with_segments(annotations: Annotations, value: Mapping[str, Any], file: _Co
     mask = inner_path(name) if isinstance(name, str) else ""
     if not mask:
         raise AnnotationFault(f"the file_name {name!r} of its mask is not a file in the folder of the masks")
-    path, infos = join(file.masks, mask), value["segments_info"]
+    path, infos = join(file.masks.folder, mask), value["segments_info"]
     segments = tuple(map(file.segment_of, infos if isinstance(infos, list) else [None]))
-    state = file.mask_states.find(path)
+    state = file.masks.find(path)
     size, version = (state.size, state.version) if state else (-1, "")
     return replace(annotations, panoptic_mask=path, segments=segments, mask_size=size, mask_version=version)
 

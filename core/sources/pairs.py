@@ -90,7 +90,7 @@ class PairedFolders:
       image_list: File that lists the images, one on each line; empty if all files in the folder are meant.
       root: Folder to which keys are relative if the images are not below the input.
       classes: Id and name of each class, if the annotation files have ids.
-      dialect: Variant of the format that `parse` has to know.
+      is_pose: Whether lines of YOLO's label files have key points after the box.
     """
 
     images: str
@@ -106,7 +106,7 @@ class PairedFolders:
     image_list: str = ""
     root: str = ""
     classes: tuple[tuple[int, str], ...] = ()
-    dialect: str = ""
+    is_pose: bool = False
 
     def describe(self) -> str:
         """Returns a description of the images for messages."""

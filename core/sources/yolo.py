@@ -21,7 +21,6 @@ from shardwright.schemas.units import counted
 
 #: Numbers of a line with a box, of one with the confidence of a model, and of the smallest outline.
 _BOX, _BOX_AND_CONFIDENCE, _MIN_OUTLINE = 5, 6, 7
-_POSE = "pose"
 #: Path of a folder of images up to that folder, which is no bucket; Darknet's VOC images are in `JPEGImages`.
 _IMAGES = re.compile(r"(.*(?<!:/)/|\A)(?:images|JPEGImages)(?=/|\Z)", re.DOTALL)
 
@@ -104,7 +103,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
                 image_list=path if is_list else "",
                 root=dataset.root,
                 classes=names,
-                dialect=_POSE if dataset.is_pose else "",
+                is_pose=dataset.is_pose,
             )
         )
     return folder_pairs
@@ -136,7 +135,7 @@ SOURCE = PairFormat(
     ),
     find=_find,
     summarize=_summarize,
-    parse=lambda data, folders: parse_labels(data, dict(folders.classes), folders.dialect == _POSE),
+    parse=lambda data, folders: parse_labels(data, dict(folders.classes), folders.is_pose),
     noun="label file",
     settings=frozenset(),
     files_of=lambda image: [label_path(image), f"{stem_of(image)}.txt"],

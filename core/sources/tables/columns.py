@@ -45,9 +45,9 @@ _MAX_NAMES = 30
 STORED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 
 
-def is_usual(role: str, name: str) -> bool:
-    """Returns whether a name is usual for the column of a role."""
-    return plain_name(name) in USUAL[role]
+def names_images(name: str) -> bool:
+    """Returns whether a name is usual for the column of images."""
+    return plain_name(name) in USUAL["image"]
 
 
 def usual_columns(role: str, header: Sequence[str], first: Mapping[str, object]) -> list[str]:

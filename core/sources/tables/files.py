@@ -169,11 +169,10 @@ def open_table(file: StoredObject, settings: ConvertSettings) -> _Opened:
     Raises:
       UsageError: If the file has no rows that can be read.
     """
-    name = file.path.rpartition("/")[2]
     if not file.size:
         raise UsageError(f"--input {file.path} is empty; add a row for each image.")
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
-    kind = texts.kind_of_table(name, head)
+    kind = texts.kind_of_table(file.path.rpartition("/")[2], head)
     if kind == parquet.PARQUET:
         return parquet.read_apart(parquet.PARQUET, file, _parquet_table, file, settings), {}
     texts.check_text(file.path, head)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.input_probe import HEAD_BYTES
-from shardwright.core.sources.tables.columns import STORED, is_usual, looks_like_path
+from shardwright.core.sources.tables.columns import STORED, looks_like_path, names_images
 from shardwright.core.sources.tables.parquet import PARQUET, kind_of_file
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.columns import finite_or_text
@@ -271,7 +271,7 @@ def _is_telling(cell: str) -> bool:
     """Returns whether a cell is a usual name of an image column or the path of an image."""
     cell = cell.strip().strip('"')
     has_delimiter = any(mark in cell for mark in _DELIMITERS)
-    return not has_delimiter and (is_usual("image", cell) or looks_like_path(cell))
+    return not has_delimiter and (names_images(cell) or looks_like_path(cell))
 
 
 def has_spaces_before_quotes(head: bytes, delimiter: str) -> bool:
