@@ -39,9 +39,8 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name: [(1, w / 4, h / 4, w / 2, h / 2), (2, 0, 0, 20, h), (3, w - 5, 0, 20, 10)]
         for name, (w, h) in sizes.items()
     }
-    path = put_coco(
-        tmp_path_factory.mktemp("coco") / "instances.json", boxes, ("wing", "beak", "tail"), sizes
-    )
+    folder = tmp_path_factory.mktemp("coco")
+    path = put_coco(folder / "instances.json", boxes, ("wing", "beak", "tail"), sizes)
     document = json.loads(path.read_text())
     for item in document["annotations"][::3]:
         x, y, w, h = item["bbox"]
@@ -67,10 +66,9 @@ def test_boxes_are_stored_correctly(detected: ConvertResult, capsys: pytest.Capt
             width, height = ImageOps.exif_transpose(image).size
             wide += image.width >= image.height + 34
         side = min(width, height)  # the part that remains after the crop
-        assert values(example, "image/object/bbox/xmin")[0] == pytest.approx(0.5 - width / side / 4, abs=1e-6)
-        assert values(example, "image/object/bbox/ymax")[0] == pytest.approx(
-            0.5 + height / side / 4, abs=1e-6
-        )
+        left, bottom = (values(example, f"image/object/bbox/{side}")[0] for side in ("xmin", "ymax"))
+        expected = (0.5 - width / side / 4, 0.5 + height / side / 4)
+        assert (left, bottom) == pytest.approx(expected, abs=1e-6)
         mask = picture(example, "image/object/mask")
         assert mask.shape == (60, 60) and mask.max() == 1
     boxes = detected.outcome["boxes"]

@@ -206,9 +206,8 @@ def test_a_folder_of_splits_is_read(tmp_path: Path, photos: list[Photo]) -> None
             path.rename(tmp_path / split / "boxes.csv")
     assert {key: ref.split for key, ref in listed(tmp_path).refs.items()} == expected
     shutil.copytree(tmp_path / "train", tmp_path / "more")
-    assert "train and validation may be splits, but more, which is Open Images' boxes too, is not" in refusal(
-        tmp_path, "detection"
-    )
+    unclear = "train and validation may be splits, but more, which is Open Images' boxes too, is not"
+    assert unclear in refusal(tmp_path, "detection")
 
 
 BAD_ROWS = {

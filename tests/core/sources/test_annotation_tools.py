@@ -49,10 +49,8 @@ def test_subsets_of_a_project_give_splits(tmp_path: Path) -> None:
             images.append(image_of(photo, number, f'subset="{subset}" task_id="1"'))
     found = listed(put_cvat(tmp_path, images))
     assert not found.reasons()
-    assert {Path(key).parent.name: ref.split for key, ref in found.refs.items()} == {
-        "Train": "train",
-        "default": "",
-    }
+    splits = {Path(key).parent.name: ref.split for key, ref in found.refs.items()}
+    assert splits == {"Train": "train", "default": ""}
 
 
 def test_tags_are_classes(tmp_path: Path) -> None:
@@ -341,9 +339,8 @@ def test_unclear_tasks_are_quarantined(tmp_path: Path, photos: list[Photo]) -> N
     assert "it names no image" in messages["out.json:task 7"]
     assert messages.keys() == found.refs.keys()
     save(path, tasks)
-    assert [item.label for item in listed(path).annotations_of(f"images/{photos[0].name}").objects or ()] == [
-        "cat"
-    ]
+    (item,) = listed(path).annotations_of(f"images/{photos[0].name}").objects or ()
+    assert item.label == "cat"
     kept = listed(path, missing_annotations="empty")
     assert kept.annotations_of(f"images/{photos[3].name}").objects == ()
 
@@ -371,10 +368,9 @@ def test_wrong_shapes_fail_their_image(
 def test_a_rotated_image_and_masks_alone_are_not_read(tmp_path: Path, photos: list[Photo]) -> None:
     turned = {**rectangle(photos[0], "cat", (1, 2, 30, 40)), "image_rotation": 90}
     brush = region("brushlabels", "sky", photos[1], format="rle", rle=[0, 0, 3])
-    path = save(
-        tmp_path / "out.json", [task(ROOT + photos[0].name, turned), task(ROOT + photos[1].name, brush)]
-    )
-    first, second = (ref.message for ref in listed(path).refs.values())
+    tasks = [task(ROOT + photos[0].name, turned), task(ROOT + photos[1].name, brush)]
+    found = listed(save(tmp_path / "out.json", tasks))
+    first, second = (ref.message for ref in found.refs.values())
     assert "its image was rotated in Label Studio" in first
     assert "it only has brushlabels, which are not read" in second
 

@@ -306,9 +306,8 @@ def test_paths_of_another_machine_are_found_by_name(
     if beside:  # labels.json beside data, as in FiftyOne's COCODetectionDataset
         assert listed(tmp_path).refs.keys() == {f"data/{photo.name}" for photo in photos}
     assert found.refs.keys() == {photo.name if beside else f"inner/{photo.name}" for photo in photos}
-    assert [len(found.annotations_of(key).objects or ()) for key in found.refs] == [
-        len(p.boxes) for p in photos
-    ]
+    objects = [len(found.annotations_of(key).objects or ()) for key in found.refs]
+    assert objects == [len(photo.boxes) for photo in photos]
     (root / "other").mkdir()
     shutil.copy(root / ("" if beside else "inner") / photos[1].name, root / "other" / photos[1].name)
     found = listed(path, **where)
@@ -387,9 +386,8 @@ def test_key_points_beside_instances_are_joined_by_id(tmp_path: Path, photos: li
     assert not findings_of(out)
     copies = listed(out, "keypoints", source="tfrecord").records().values()
     assert sorted(map(str, copies)) == sorted(map(str, records))
-    for batch in loader.load(
-        str(out), split="val" if "val" in made.dataset.splits else "train", batch_size=None
-    ):
+    split = "val" if "val" in made.dataset.splits else "train"
+    for batch in loader.load(str(out), split=split, batch_size=None):
         points = batch[KEYPOINT + "x"]
         assert points.shape == batch[KEYPOINT + "visibility"].shape and points.dtype == tf.float32
 
@@ -404,9 +402,8 @@ def test_points_of_all_categories_are_stored_for_every_object(tmp_path: Path, ph
             if item.label == "thing":
                 assert item.keypoints is None
             else:
-                points = dict(
-                    zip(annotations.keypoint_names, np.reshape(item.keypoints or (), (-1, 3)).tolist())
-                )
+                rows = np.reshape(item.keypoints or (), (-1, 3)).tolist()
+                points = dict(zip(annotations.keypoint_names, rows))
                 assert points["corner"] == points["edge"] == [0, 0, 0] != points["beak"]
     assert not any(item.keypoints for item in listed(path).annotations_of(photos[0].name).objects or ())
 

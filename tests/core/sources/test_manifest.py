@@ -179,9 +179,8 @@ def test_numbers_of_splits_are_their_names_in_all_formats(tmp_path: Path) -> Non
 
 def test_images_without_any_class_can_be_kept(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "rows.csv", [("path",), *((path,) for path in PICTURES)])
-    assert [(ref.key, ref.label) for ref in listed(file, unlabelled="keep", image_root=ROOT)] == [
-        (p, "") for p in PICTURES
-    ]
+    refs = listed(file, unlabelled="keep", image_root=ROOT)
+    assert [(ref.key, ref.label) for ref in refs] == [(path, "") for path in PICTURES]
 
 
 def test_numbers_are_ids_with_gaps(tmp_path: Path) -> None:
