@@ -82,12 +82,10 @@ def every_image_has_metadata(paths: Iterable[str]) -> bool:
     images = 0
     for group in grouped(paths, str):
         stems = set(map(stem_of, filter(is_metadata_name, group)))
-        for path in filter(is_image_name, group):
-            if is_hidden(path):
-                continue
-            if stem_of(path) not in stems:
-                return False
-            images += 1
+        shown = [path for path in group if is_image_name(path) and not is_hidden(path)]
+        if not stems.issuperset(map(stem_of, shown)):
+            return False
+        images += len(shown)
         if images >= IMAGES_LOOKED_AT:
             break
     return images > 0

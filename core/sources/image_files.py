@@ -35,8 +35,8 @@ _NOT_IN_NAMES = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")
 MISSING = "its image is missing"
 #: Number of characters of a value in a message.
 _MAX_CHARACTERS = 200
-#: Folders that archive tools add; they hold no images of the dataset.
-_IGNORED = ("__MACOSX",)
+#: Folder that archive tools add; it holds no images of the dataset.
+_IGNORED = "__MACOSX"
 #: Largest number of files in a folder to search by name; in a larger folder, no file is found.
 _MAX_FILES = 5_000_000
 
@@ -315,9 +315,7 @@ def find_moved(paths: Iterable[str], folder: str) -> dict[str, tuple[str, str]]:
         if count == _MAX_FILES:
             return {}
         name = unicodedata.normalize("NFC", inner.rpartition("/")[2])
-        if name not in paths_by_name:
-            continue
-        if not any(part.startswith(".") or part in _IGNORED for part in inner.split("/")):
+        if name in paths_by_name and not (is_hidden(inner) or _IGNORED in inner.split("/")):
             files_by_name.setdefault(name, []).append(inner)
     return {path: _choose(files_by_name[name]) for name in files_by_name for path in paths_by_name[name]}
 
