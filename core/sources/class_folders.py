@@ -124,8 +124,7 @@ def find_tree(probe: InputProbe, settings: ConvertSettings) -> FolderTree:
     """
     path = probe.path
     metadata = files_beside.every_image_has_metadata(inner for inner, _ in files_below(path))
-    with storage.translated_errors("list", path):
-        named = probe.folders
+    named = probe.folders
     tops, empty = _look_at_tops(path, named) if settings.folders == AUTO else ({}, [])
     return replace(decide(tops, settings, path, named, metadata), empty=tuple(empty))
 

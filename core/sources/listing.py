@@ -29,9 +29,14 @@ _SPOOL = "spool://"
 
 
 def input_parts(inputs: Sequence[Input], context: Context) -> Iterator[InputPart]:
-    """Yields the parts of the inputs, which workers list in parallel."""
+    """Yields the parts of the inputs, which workers list in parallel.
+
+    Raises:
+      EngineError: If a storage failed.
+    """
     for item in inputs:
-        yield from UNDERWAY.each(source_by_name(item.source).parts(item, context), item.path, "list")
+        with storage.translated_errors("list", item.path):
+            yield from UNDERWAY.each(source_by_name(item.source).parts(item, context), item.path, "list")
 
 
 def list_part(
@@ -43,23 +48,27 @@ def list_part(
       part: The part.
       context: Settings, rules and a directory for spool files.
       matches: Collects what the rules match; None to collect nothing.
+
+    Raises:
+      EngineError: If a storage failed.
     """
     rules = context.rules
-    confinement = Confinement(part.item, context) if context.settings.confine else None
-    source = source_by_name(part.item.source)
-    listed = left_out_refs(part) if part.left_out else source.list_part(part, context)
-    for item in UNDERWAY.each(listed, part.path, "list"):
-        if isinstance(item, ClassId):
-            if rules.class_stored:
-                yield item
-            continue
-        PROGRESS.add(listed=1)
-        if confinement is not None:
-            item = confinement.check(item)
-        item = _without_skipped(item, context.settings.skipped_formats)
-        if matches is not None:
-            matches.add(item, rules)
-        yield rules.apply(item)
+    with storage.translated_errors("read", part.path):
+        confinement = Confinement(part.item, context) if context.settings.confine else None
+        source = source_by_name(part.item.source)
+        listed = left_out_refs(part) if part.left_out else source.list_part(part, context)
+        for item in UNDERWAY.each(listed, part.path, "list"):
+            if isinstance(item, ClassId):
+                if rules.class_stored:
+                    yield item
+                continue
+            PROGRESS.add(listed=1)
+            if confinement is not None:
+                item = confinement.check(item)
+            item = _without_skipped(item, context.settings.skipped_formats)
+            if matches is not None:
+                matches.add(item, rules)
+            yield rules.apply(item)
 
 
 def left_out_refs(part: InputPart) -> Iterator[ImageRef]:

@@ -196,10 +196,8 @@ def _check_one_metadata(path: str) -> None:
 def _parts(item: Input, context: Context) -> Iterator[InputPart]:
     """Yields the parts of a manifest, or of all manifests in a folder."""
     probe = InputProbe(item.path, item.is_file)
-    with storage.translated_errors("read", item.path):
-        names = _names_in(probe, context.settings)
-        for manifest in _manifests(probe, names, context.settings):
-            yield from manifest.parts(item)
+    for manifest in _manifests(probe, _names_in(probe, context.settings), context.settings):
+        yield from manifest.parts(item)
 
 
 SOURCE = Source(

@@ -430,21 +430,21 @@ def open_archive(part: InputPart, context: Context) -> Iterator[OpenArchive]:
     """Opens an archive and lists its members, up to the damage if there is any.
 
     Raises:
-      EngineError: If the archive changed since it was listed, or the storage failed, also inside the block.
+      EngineError: If the archive changed since it was listed, also inside the block.
+      OSError: If the storage failed, also inside the block.
     """
     opened = OpenArchive(part)
-    with storage.translated_errors("read", part.path):
+    try:
         try:
-            try:
-                _list_members(opened, context)
-            except ImageFault as damage:
-                opened.damage = damage
-            except PermissionError as error:
-                words = (error.strerror or str(error)).lower()
-                opened.damage = unread(QuarantineReason.UNREADABLE, words)
-            yield opened
-        except FileNotFoundError:
-            raise storage.changed(part.path) from None
+            _list_members(opened, context)
+        except ImageFault as damage:
+            opened.damage = damage
+        except PermissionError as error:
+            words = (error.strerror or str(error)).lower()
+            opened.damage = unread(QuarantineReason.UNREADABLE, words)
+        yield opened
+    except FileNotFoundError:
+        raise storage.changed(part.path) from None
 
 
 def _list_members(opened: OpenArchive, context: Context) -> None:

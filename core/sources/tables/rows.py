@@ -83,10 +83,9 @@ def with_class_ids(items: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef 
 def list_rows(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every row of a part of a table, and the ids of its classes."""
     table, place = part.detail
-    with storage.translated_errors("read", part.path):
-        rows = rows_of(table, place, context.settings, context.spool)
-        refs = Rows(table, part.item.prefix, context.settings).refs(rows)
-        yield from with_class_ids((ref, not table.classes) for ref in refs)
+    rows = rows_of(table, place, context.settings, context.spool)
+    refs = Rows(table, part.item.prefix, context.settings).refs(rows)
+    yield from with_class_ids((ref, not table.classes) for ref in refs)
     yield from map(ClassId, table.classes, range(len(table.classes)))
 
 

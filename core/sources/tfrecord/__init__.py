@@ -73,8 +73,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
 
 def _parts(item: Input, context: Context) -> Iterator[InputPart]:
     """Yields one part for each file of an input that is read, and one for all others."""
-    with storage.translated_errors("list", item.path):
-        folder, read, others = files.files_of(item.path, item.is_file, context.settings)
+    folder, read, others = files.files_of(item.path, item.is_file, context.settings)
     for file in read:
         yield InputPart(item, join(folder, file.relative), file)
     if others:
@@ -85,17 +84,16 @@ def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
     """Yields a reference for every record of a file, and the ids of its classes."""
     settings = context.settings
     known_records = files.known_records(part.detail, settings, part.path)
-    with storage.translated_errors("read", part.path):
-        state = storage.state_of(part.path)
-        compression = compression_of(part.path, storage.read_head(part.path, HEAD_BYTES))
-        unpacked, fault = ByteRange("", 0, 0, file_size=state.size, file_version=state.version), ""
-        if compression != "none":
-            unpacked, fault = _spool(part.path, state, compression, context.spool)
-        with storage.open_local(unpacked.file or part.path) as records:
-            opened = _Opened(part, settings, known_records, records, unpacked)
-            yield from opened.refs(fault)
-        if storage.stat(part.path) != state:
-            raise storage.changed(part.path)
+    state = storage.state_of(part.path)
+    compression = compression_of(part.path, storage.read_head(part.path, HEAD_BYTES))
+    unpacked, fault = ByteRange("", 0, 0, file_size=state.size, file_version=state.version), ""
+    if compression != "none":
+        unpacked, fault = _spool(part.path, state, compression, context.spool)
+    with storage.open_local(unpacked.file or part.path) as records:
+        opened = _Opened(part, settings, known_records, records, unpacked)
+        yield from opened.refs(fault)
+    if storage.stat(part.path) != state:
+        raise storage.changed(part.path)
     yield from opened.ids()
 
 
