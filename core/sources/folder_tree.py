@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -95,7 +95,13 @@ class FolderTree:
             if not folders or folders[0] not in self.splits:
                 return next(iter(self.splits.values())), ""
             split, folders = self.splits[folders[0]], folders[1:]
-        return split, _label_of(folders, depth) if self.names_classes else ""
+        if not self.names_classes:
+            return split, ""
+        if depth == LAST_FOLDER:
+            folders = folders[-1:]
+        elif depth != ALL_FOLDERS:
+            folders = folders[:depth]
+        return split, one_label("/".join(filter(None, folders)))  # names in a bucket can be empty
 
     def leaves_out(self, key: str) -> bool:
         """Returns whether a file is left out because it is outside the split folders."""
@@ -119,14 +125,6 @@ class FolderTree:
         elif self.empty:
             more.append(f"no images in {_listed(self.empty)}")
         return "; ".join([text, *more])
-
-
-def _label_of(folders: Sequence[str], depth: int) -> str:
-    if depth == LAST_FOLDER:
-        folders = folders[-1:]
-    elif depth != ALL_FOLDERS:
-        folders = folders[:depth]
-    return one_label("/".join(filter(None, folders)))  # names in a bucket can be empty
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -123,18 +123,13 @@ class Rules:
         """Returns the class names of a reference as they are before they are renamed."""
         return self._with_names(ref).labels if self.class_stored else ()
 
-    def _filter_file(self, ref: ImageRef) -> ImageRef:
-        """Returns a reference, filtered if its key or the size of its file leaves it out."""
-        if not (self.lists or self.min_bytes) or not is_image(ref):
-            return ref
-        reason = self.keys.reason_by_key(ref.key)
-        if reason is None and ref.is_candidate and 0 < ref.size < self.min_bytes:
-            reason = FilterReason.MIN_BYTES
-        return ref if reason is None else ref.filtered(reason)
-
     def apply(self, ref: ImageRef) -> ImageRef:
         """Returns a reference with its new class names, filtered if it is left out or no name is left."""
-        ref = self._filter_file(ref)
+        if (self.lists or self.min_bytes) and is_image(ref):
+            reason = self.keys.reason_by_key(ref.key)
+            if reason is None and ref.is_candidate and 0 < ref.size < self.min_bytes:
+                reason = FilterReason.MIN_BYTES
+            ref = ref if reason is None else ref.filtered(reason)
         if not self.class_stored:
             return ref._replace(label="", annotations="") if ref.label or ref.annotations else ref
         if not is_image(ref):

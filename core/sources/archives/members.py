@@ -229,19 +229,14 @@ def _raw_name(info: zipfile.ZipInfo) -> bytes:
     return info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
 
 
-def _zip_name(info: zipfile.ZipInfo) -> str:
-    """Returns a member's name as text, decoded as UTF-8 or as code page 437."""
+def _zip_member(info: zipfile.ZipInfo, whole: ByteRange, overlaps: bool) -> ImageRef | None:
+    raw = _raw_name(info)
     try:
-        name = _raw_name(info).decode()
-    except UnicodeDecodeError:
+        name = raw.decode()
+    except UnicodeDecodeError:  # it is in code page 437
         name = info.orig_filename
     if "\\" in name and "/" not in name and info.create_system in _FAT_HOSTS:
         name = name.replace("\\", "/")
-    return name
-
-
-def _zip_member(info: zipfile.ZipInfo, whole: ByteRange, overlaps: bool) -> ImageRef | None:
-    name = _zip_name(info)
     is_folder = name.endswith("/") or stat.S_ISDIR(info.external_attr >> 16)
     fault = _zip_fault(info, is_folder, whole.length)
     if overlaps and not fault:
@@ -250,7 +245,7 @@ def _zip_member(info: zipfile.ZipInfo, whole: ByteRange, overlaps: bool) -> Imag
         offset=info.header_offset,
         length=info.compress_size,
         method=_METHODS.get(info.compress_type, ""),
-        name=_raw_name(info).decode("utf-8", "surrogateescape"),
+        name=raw.decode("utf-8", "surrogateescape"),
         crc32=info.CRC,
     )
     return member_ref(name, place, info.file_size, f"{info.CRC:08x}", is_folder, fault)
