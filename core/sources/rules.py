@@ -14,7 +14,7 @@ from functools import cached_property
 
 from shardwright.core import storage
 from shardwright.core.sources.image_files import file_name, split_name
-from shardwright.schemas.annotations import decode_annotations
+from shardwright.schemas.annotations import Annotations, decode_annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.kinds import list_entries
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -113,7 +113,10 @@ class Rules:
 
         Numbers of objects are not replaced: some formats count them from 0 and some from 1.
         """
-        if self.numbers.keys().isdisjoint(ref.labels) or _has_objects(ref):
+        if self.numbers.keys().isdisjoint(ref.labels):
+            return ref
+        annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
+        if annotations.objects is not None or annotations.segments:
             return ref
         # A number that --rename_labels renames is treated as a name.
         names = (name if name in self.rename else self.numbers.get(name, name) for name in ref.labels)
@@ -172,14 +175,6 @@ class Rules:
     def apply_to_texts(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Returns the descriptions of classes by their new names."""
         return {new: text for name, text in texts.items() for new in self._names([name])}
-
-
-def _has_objects(ref: ImageRef) -> bool:
-    """Returns whether the classes of a reference come from its objects."""
-    if not ref.annotations:
-        return False
-    annotations = decode_annotations(ref.annotations)
-    return annotations.objects is not None or bool(annotations.segments)
 
 
 def make_rules(settings: ConvertSettings, names: Sequence[str] = (), first_number: int = 0) -> Rules:

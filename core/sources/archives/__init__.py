@@ -41,7 +41,7 @@ from shardwright.core.sources.files_beside import (
 from shardwright.core.sources.folder_tree import IGNORE, FolderTree, decide, split_of_folder
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import take_apart
-from shardwright.core.sources.source import Context, Input, InputPart, Source
+from shardwright.core.sources.source import Context, InputPart, Source
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -77,21 +77,21 @@ def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
     if regex:  # the names of files give the classes, so the folders have no meaning
         context = replace(context, settings=replace(context.settings, folders=IGNORE))
     pattern, archive = re.compile(regex), part.detail.key if part.detail else ""
-    for ref in _list_archive(part, context) if part.detail else _list_others(part.item, context.settings):
+    if part.detail:
+        listed = _list_archive(part, context)
+    else:
+        tree = find_tree(InputProbe(part.item.path, is_file=False), context.settings)
+        listed = list_labelled(part.item, context.settings, tree)
+    for ref in listed:
         if isinstance(ref, ClassId):
             yield ref
+        elif not part.detail and is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
+            continue
         elif regex and ref.split != NO_SPLIT:
             yield take_apart(ref, pattern, part.item.prefix, archive)
         else:
             lacks_class = ref.is_candidate and not ref.label and not ref.message
             yield ref._replace(message=NO_FOLDER) if lacks_class else ref
-
-
-def _list_others(item: Input, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
-    tree = find_tree(InputProbe(item.path, is_file=False), settings)
-    for ref in list_labelled(item, settings, tree):
-        if isinstance(ref, ClassId) or not is_listed_archive(ref.key.removeprefix(item.prefix), ref.size):
-            yield ref
 
 
 def _list_archive(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:

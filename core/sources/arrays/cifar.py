@@ -169,8 +169,14 @@ def _values_in(file_slice: FileSlice, by_coarse: bool) -> tuple[np.ndarray, np.n
         raise PickleError(
             f"its array has shape {pixels.shape} and type {pixels.dtype}, not (N, {_PIXELS}) of uint8"
         )
-    labels = content.get("fine_labels", content.get("labels"))
-    class_ids = _label_array(content.get("coarse_labels") if by_coarse else labels)
+    fine = content.get("fine_labels", content.get("labels"))
+    labels = content.get("coarse_labels") if by_coarse else fine
+    if isinstance(labels, PickledArray):
+        class_ids = np.ascontiguousarray(labels.integers(), np.int64).reshape(-1)
+    elif isinstance(labels, list) and all(type(label) is int and abs(label) < 2**63 for label in labels):
+        class_ids = np.array(labels, np.int64)
+    else:
+        raise PickleError("it has no labels that are numbers")
     if class_ids.size != len(pixels):
         raise PickleError(f"it has {counted(len(pixels), 'image')} and {counted(class_ids.size, 'label')}")
     return pixels, class_ids
@@ -197,19 +203,6 @@ def _read_dictionary(file_slice: FileSlice) -> dict[str, Any]:
 def _text(value: str | bytes) -> str:
     raw = value if isinstance(value, bytes) else value.encode("utf-8", "replace")
     return raw.decode("utf-8", "replace").replace(LABEL_SEPARATOR, " ")
-
-
-def _label_array(values: Any) -> np.ndarray:
-    """Returns a list or an array of numbers in a pickle as a NumPy array.
-
-    Raises:
-      PickleError: If it is neither.
-    """
-    if isinstance(values, PickledArray):
-        return np.ascontiguousarray(values.integers(), np.int64).reshape(-1)
-    if isinstance(values, list) and all(type(value) is int and abs(value) < 2**63 for value in values):
-        return np.array(values, np.int64)
-    raise PickleError("it has no labels that are numbers")
 
 
 def _class_names(files: Mapping[str, FileSlice], by_coarse: bool) -> Sequence[str]:
@@ -360,7 +353,12 @@ def read_pickle(file: IO[bytes]) -> Any:
         )
     file.seek(0)
     try:
-        _check_operations(file, size)
+        # Plain data has few kinds of operations, and asks for no more memory than it has bytes.
+        for count, (operation, argument, _) in enumerate(pickletools.genops(file), 1):
+            if operation.name in _FORBIDDEN:
+                raise PickleError(f"it holds more than plain data ({operation.name}), which is never run")
+            if count > _MAX_OPERATIONS or (operation.name in _NUMBERED and int(argument or 0) > size):
+                raise PickleError("it has more values than plain data of its size")
         file.seek(0)
         return _Unpickler(file, size).load()
     except _DAMAGES as error:
@@ -368,16 +366,3 @@ def read_pickle(file: IO[bytes]) -> Any:
             # `pickletools` does not read them.
             raise PickleError("it is a pickle of protocol 0 with bytes; save it with protocol 2") from None
         raise PickleError(f"it is damaged ({words_of(error)})") from None
-
-
-def _check_operations(file: IO[bytes], size: int) -> None:
-    """Checks that a pickle has only operations of plain data, and asks for no more memory than it has bytes.
-
-    Raises:
-      PickleError: If it has others, or too many.
-    """
-    for count, (operation, argument, _) in enumerate(pickletools.genops(file), 1):
-        if operation.name in _FORBIDDEN:
-            raise PickleError(f"it holds more than plain data ({operation.name}), which is never run")
-        if count > _MAX_OPERATIONS or (operation.name in _NUMBERED and int(argument or 0) > size):
-            raise PickleError("it has more values than plain data of its size")
