@@ -21,7 +21,7 @@ import pytest
 from helpers.annotation_sets import coco, voc, yolo
 from helpers.annotation_sets.formats import FORMATS, Format
 from helpers.annotation_sets.manifest_rows import put_imagenet, row_of
-from helpers.array_files import colors, digits, grays, tar_gz, write_cifar10, write_mnist
+from helpers.array_files import colors, digits, grays, write_cifar10, write_mnist
 from helpers.cloud import storage_emulator, upload
 from helpers.embedded import HUGGING_FACE
 from helpers.hostile import check_books, document, shard_hashes
@@ -108,7 +108,7 @@ def _stored_npz(root: Path) -> Path:
 
 def _cifar(root: Path) -> Path:
     write_cifar10(root / "cifar-10-batches-py")
-    (root / "cifar-10-python.tar.gz").write_bytes(tar_gz(root / "cifar-10-batches-py"))
+    shutil.make_archive(str(root / "cifar-10-python"), "gztar", root, "cifar-10-batches-py")
     shutil.rmtree(root / "cifar-10-batches-py")
     return root / "cifar-10-python.tar.gz"
 

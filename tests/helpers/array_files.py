@@ -7,7 +7,6 @@ import gzip
 import io
 import pickle
 import struct
-import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -115,14 +114,6 @@ def write_cifar10(folder: Path, count: int = 10, batches: int = 2) -> tuple[np.n
     (folder / "batches.meta").write_bytes(pickle_2({"num_cases_per_batch": [count], "label_names": _NAMES}))
     (folder / "readme.html").write_text("<html></html>")
     return pictures, labels
-
-
-def tar_gz(folder: Path) -> bytes:
-    """Packs a folder as in the download."""
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as archive:
-        archive.add(folder, folder.name)
-    return file.getvalue()
 
 
 def converted_pixels(path: Path, **settings: Any) -> dict[str, tuple[np.ndarray, str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -18,7 +19,6 @@ from helpers.array_files import (
     digits,
     grays,
     pickle_2,
-    tar_gz,
     write_cifar10,
     write_mnist,
 )
@@ -60,8 +60,8 @@ def test_packed_and_unpacked_files_of_torchvision_are_read_once(tmp_path: Path) 
 def test_cifar10_is_read_as_a_folder_and_as_the_downloaded_archive(tmp_path: Path) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     pictures, labels = write_cifar10(folder)
-    (tmp_path / "cifar-10-python.tar.gz").write_bytes(tar_gz(folder))
     archive = "cifar-10-python.tar.gz"
+    shutil.make_archive(str(tmp_path / "cifar-10-python"), "gztar", tmp_path, folder.name)
     for path, before in ((folder, ""), (tmp_path / archive, f"{archive}!{folder.name}/")):
         refs, ids = refs_of(path, tmp_path / "spool")
         assert [*ids][:4] == ["airplane", "automobile", "bird", "cat"]

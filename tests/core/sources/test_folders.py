@@ -169,13 +169,6 @@ def test_archives_in_split_folders_give_splits(tmp_path: Path) -> None:
     assert found["Test/a.zip!cat/1.jpg"] == ("test", "cat")
 
 
-def test_a_folder_around_all_images_in_an_archive_is_ignored(tmp_path: Path) -> None:
-    """Although a folder without images is beside it."""
-    (tmp_path / "a.zip").write_bytes(zip_of({f"data/{path}": JPEG for path in SPLITS} | {"docs/x.md": b""}))
-    found = classes(list_refs(tmp_path / "a.zip"))
-    assert found["a.zip!data/train/cat/1.jpg"] == ("train", "cat")
-
-
 def test_numbers_of_shards_are_recognized() -> None:
     names = ("00000", "00001", "012345", "0", "0001", "n01440764", "00000_a")
     assert [name for name in names if is_shard_number(name)] == ["00000", "00001", "012345"]
@@ -272,7 +265,8 @@ def test_folders_give_class_names(tmp_path: Path, number: int, depth: str, form:
 def test_a_folder_around_everything_counts_if_the_depth_needs_it(
     tmp_path: Path, members: list[str], named: list[str]
 ) -> None:
-    (tmp_path / "a.zip").write_bytes(zip_of({f"{path}.jpg": JPEG for path in members}))
+    pictures = {f"{path}.jpg": JPEG for path in members}
+    (tmp_path / "a.zip").write_bytes(zip_of(pictures | {"docs/x.md": b"a folder without images"}))
     found = [by_key(list_refs(tmp_path / "a.zip", label_depth=depth)) for depth in DEPTHS]
     assert [refs[f"a.zip!{members[0]}.jpg"].label for refs in found] == named
 

@@ -135,14 +135,6 @@ def test_the_split_in_a_record_is_used(tmp_path: Path) -> None:
     assert [ref.split for ref in refs] == ["train", "validation"] * 2
 
 
-def test_class_names_beside_the_files_belong_to_ids(tmp_path: Path) -> None:
-    write(tmp_path / "in" / "a.tfrecord", [{"image": JPEGS[i], "label": i} for i in range(2)])
-    (tmp_path / "in" / "label.labels.txt").write_text("zebra\nant\nmoth\n")
-    refs, ids = refs_of(tmp_path / "in", tmp_path / "spool")
-    assert [ref.label for ref in refs] == ["zebra", "ant"]
-    assert ids == {"zebra": 0, "ant": 1, "moth": 2}
-
-
 def test_duplicate_file_names_do_not_end_the_job(tmp_path: Path) -> None:
     for file in ("a", "b"):
         records = [
