@@ -97,19 +97,22 @@ def test_hostile_headers_are_refused(text: bytes) -> None:
         ((5, 3, 9, 4), "3x9x4", ((3, 9, 4), False)),
         ((5, 3, 9, 4), "9x4x3", ((9, 4, 3), True)),
         ((5, 3, 3), "3x3", ((3, 3, 1), False)),
-        ((5, 784), "", None),
-        ((5, 784), "28x27", None),
-        ((5, 28, 28, 28), "", None),
-        ((5, 28, 28, 2), "", None),
-        ((5,), "", None),
-        ((32, 32, 3), "", None),  # probably a single image
+        ((5, 784), "", "--pixel_shape HxWxC, such as"),
+        ((5, 3, 9, 4), "", "--pixel_shape HxWxC, such as"),
+        ((5, 3, 3), "", "--pixel_shape HxWxC, such as"),
+        ((5, 28, 28, 2), "", "--pixel_shape HxWxC, such as"),
+        ((32, 32, 3), "", "--pixel_shape HxWxC, such as"),  # probably a single image
+        ((5, 784), "28x27", "which is not --pixel_shape 28x27x1"),
+        ((5, 28, 28, 28), "", "name the right array with --image_column"),
+        ((5, 0, 28), "", "name the right array with --image_column"),
+        ((5,), "", "name the right array with --image_column"),
     ],
 )
 def test_shapes_of_images_are_recognized(shape: tuple[int, ...], given_shape: str, expected: object) -> None:
     settings = ConvertSettings(pixel_shape=given_shape)
     header = ArrayHeader("|u1", shape, 0)
-    if expected is None:
-        with pytest.raises(UsageError):
+    if isinstance(expected, str):
+        with pytest.raises(UsageError, match=expected):
             image_shape(header, settings, "a.npy")
     else:
         assert image_shape(header, settings, "a.npy") == expected
@@ -188,10 +191,6 @@ def test_names_give_role_split_number_and_dataset(
         ({"images": "greys*1000", "labels": "digits"}, "must be between 0 and 255; scale them"),
         ({"images": "greys", "labels": "digits[:4]"}, "5 images"),
         ({"images": "greys.reshape(5, -1)", "labels": "digits"}, "--pixel_shape HxWxC, such as"),
-        ({"images": "greys[:, :3, :3]", "labels": "digits"}, "--pixel_shape"),
-        ({"images": "np.zeros((5, 3, 9, 4), 'u1')", "labels": "digits"}, "--pixel_shape HxWxC"),
-        ({"images": "np.zeros((5, 28, 28, 28), 'u1')", "labels": "digits"}, "--image_column"),
-        ({"images": "greys[:, :0]", "labels": "digits"}, "--image_column"),
         ({"images": "np.array([b'x'] * 5)", "labels": "digits"}, "--image_column"),
         ({"images": "np.array([{}] * 5)", "labels": "digits"}, "never unpickled"),
         ({"images": "greys", "labels": "np.array([{}] * 5)"}, "never unpickled"),
@@ -258,19 +257,6 @@ def test_pixels_out_of_range_fail_one_image(tmp_path: Path) -> None:
     assert reasons == {"4": "CORRUPT", "7": "CORRUPT"}
 
 
-def test_a_header_with_too_many_images_loses_none(tmp_path: Path) -> None:
-    """A few bytes that state 4 billion images need neither memory nor time."""
-    folder = write_mnist(tmp_path / "in", packed=False)
-    for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"):
-        data = bytearray((folder / name).read_bytes())
-        data[4:8] = b"\xff" * 4
-        (folder / name).write_bytes(data)
-    refs, _ = refs_of(folder, tmp_path / "spool")
-    train = [ref for ref in refs if ref.split == "train"]
-    assert sum(ref.is_candidate for ref in train) == 40
-    assert train[-1].reason == "TRUNCATED" and " more: the file ends after 40 of " in train[-1].message
-
-
 def test_hostile_pickles_run_nothing(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "in")
     hostile = {"data": _Calls(eval, (f"open({str(tmp_path / 'pwned')!r}, 'w')",)), "labels": []}
@@ -325,13 +311,6 @@ def test_an_array_in_several_files_is_read(tmp_path: Path) -> None:
         assert np.array_equal(pixels[..., 0], grays(9)[number]) and label == str(digits(9)[number])
 
 
-def test_arrays_in_many_folders_are_found_on_request(tmp_path: Path) -> None:
-    for number in range(12):
-        (tmp_path / f"{number:02d}").mkdir()
-        np.save(tmp_path / f"{number:02d}" / "images.npy", grays(2))
-    assert len(listed(tmp_path, "classification", source="arrays", unlabelled="keep").refs) == 24
-
-
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 _PLAIN = st.recursive(
     st.none()
@@ -360,12 +339,6 @@ def test_damaged_data_is_an_error_or_other_plain_data(content: Any, data: st.Dat
     made[place] = data.draw(st.integers(0, 255))
     with contextlib.suppress(PickleError):
         read_pickle(io.BytesIO(made[: data.draw(st.integers(place, len(made)))]))
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_data_or_an_error(data: bytes) -> None:
-    with contextlib.suppress(PickleError):
-        read_pickle(io.BytesIO(data))
 
 
 @pytest.mark.parametrize("protocol", range(6))

@@ -416,21 +416,6 @@ def test_paths_in_rows_with_images_are_confined(place: Path) -> None:
     assert found == [("rows.parquet", ""), ("secret.png", "UNREADABLE"), ("inner.png", "")]
 
 
-def test_other_annotation_files_are_confined_too(place: Path) -> None:
-    images = [{"id": 1, "file_name": "inner.png", "width": 8, "height": 8}]
-    images += [{"id": 2, "file_name": "link_out.png", "width": 8, "height": 8}]
-    coco = place / "boxes.json"
-    coco.write_text(json.dumps({"images": images, "annotations": [], "categories": [{"id": 1, "name": "a"}]}))
-    found = _listed(coco, confine=True, layout="detection", source="coco")
-    assert found == [("inner.png", ""), ("link_out.png", "UNREADABLE")]
-
-
-def test_yolo_is_confined(place: Path) -> None:
-    (place / "data.yaml").write_text("train: ../out\nval: images\nnames: [a]\n")
-    found = dict(_listed(place / "data.yaml", confine=True, layout="detection"))
-    assert found["secret.png"] == "UNREADABLE" and found["deep.png"] == ""
-
-
 def test_links_in_class_folders_stay_inside(place: Path) -> None:
     (place / "images" / "out.png").symlink_to("../../out/secret.png")
     assert ("out.png", "UNREADABLE") in _listed(place, confine=True, folders="classes")

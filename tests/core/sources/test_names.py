@@ -8,15 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.annotation_sets.coco import put_coco, save
 from helpers.depths import compared, findings_of
-from helpers.embedded import refs_of
 from helpers.hostile import document, outcomes, picture, refused, run
 from helpers.listing import listed
 from helpers.manifests import write_csv
-from helpers.packing import by_key, list_refs, tar_of
+from helpers.packing import by_key, list_refs
 from helpers.records import labels_by_key, value
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import read_records
@@ -362,40 +360,12 @@ def names(tmp_path: Path) -> Path:
     return file
 
 
-def _webdataset(root: Path, labels: list[int]) -> Path:
-    members = {}
-    for i, label in enumerate(labels):
-        members |= {f"{i:03d}.png": picture(i), f"{i:03d}.cls": str(label).encode()}
-    (root / "a-000.tar").write_bytes(tar_of(members))
-    return root / "a-000.tar"
-
-
 def _csv(root: Path, labels: list[int]) -> Path:
     for i in range(len(labels)):
         (root / f"{i:03d}.png").write_bytes(picture(i))
     return write_csv(
         root / "a.csv", [("image", "label"), *((f"{i:03d}.png", k) for i, k in enumerate(labels))]
     )
-
-
-def _npz(root: Path, labels: list[int]) -> Path:
-    images = np.arange(len(labels) * 8 * 8 * 3, dtype=np.uint32).astype(np.uint8).reshape(-1, 8, 8, 3)
-    np.savez(root / "a.npz", images=images, labels=np.array(labels))
-    return root / "a.npz"
-
-
-def _records(root: Path, labels: list[int]) -> Path:
-    """Writes records like those of TFDS, without a file of class names."""
-    records = [{"image": picture(i), "label": label} for i, label in enumerate(labels)]
-    return write(root / "set-train.tfrecord-00000-of-00001", records).parent
-
-
-@pytest.mark.parametrize("make", [_webdataset, _csv, _npz, _records])
-def test_sources_with_numbered_classes_get_names(make: Any, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    refs, _ = refs_of(make(tmp_path / "in", [0, 1, 2, 1, 7]), tmp_path / "spool")
-    rules = make_rules(ConvertSettings(), NAMES)
-    assert [rules.apply(ref).label for ref in refs] == ["cat", "dog", "emu", "dog", "7"]
 
 
 def test_validation_compares_numbered_classes_of_the_source(names: Path, tmp_path: Path) -> None:
