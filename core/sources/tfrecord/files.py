@@ -297,13 +297,11 @@ def first_records(file: IO[bytes]) -> Iterator[bytes]:
     return (item.data for item in islice(read_records(file), _RECORDS) if isinstance(item, Record))
 
 
-def _sample(paths: Sequence[str]) -> list[bytes]:
-    """Returns the first undamaged records of some of the files."""
-    records: list[bytes] = []
+def _sample(paths: Sequence[str]) -> Iterator[bytes]:
+    """Yields the first undamaged records of some of the files."""
     for path in paths[:: max(1, -(-len(paths) // _FILES))]:
         with storage.translated_errors("read", path), _beginning(path) as file:
-            records += first_records(file)
-    return records
+            yield from first_records(file)
 
 
 def _beginning(path: str) -> IO[bytes]:

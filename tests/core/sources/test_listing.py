@@ -223,31 +223,17 @@ def test_a_circular_link_as_input_is_refused(tmp_path: Path, name: str, capsys: 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_of_images_are_found_among_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_probe, "IMAGES", 2)
     monkeypatch.setattr(input_probe, "OTHERS", 3)
-
-
-@pytest.mark.usefixtures("few")
-def test_lists_of_images_are_found_among_images(tmp_path: Path) -> None:
     lists = ["a.json", "classes.txt", "instances.json", "labels.csv", "notes", "z.xml"]
-    images = [f"{number:02}.{extension}" for number in range(40) for extension in ("jpg", "PNG")]
-    for name in lists + images:
+    others = [f"{number:02}.{extension}" for number in range(40) for extension in ("jpg", "PNG", "md")]
+    for name in lists + others:
         (tmp_path / name).touch()
     files = look_at(tmp_path).files
-    assert list(files) == sorted(files)
-    assert set(files) - set(images) == set(lists)
-    assert len(set(files) & set(images)) == 4
-
-
-@pytest.mark.usefixtures("few")
-def test_many_files_beside_images_are_not_all_kept(tmp_path: Path) -> None:
-    for number in range(20):
-        (tmp_path / f"{number}.txt").touch()
-    (tmp_path / "labels.csv").touch()
-    files = look_at(tmp_path).files
-    assert "labels.csv" in files and len(files) == 4
+    assert list(files) == sorted(files) and {*lists} <= {*files}
+    kept = Counter(name.rpartition(".")[2] for name in files if name not in lists)
+    assert kept == {"jpg": 2, "PNG": 2, "md": 3}
 
 
 def test_folders_inside_are_listed_once(tmp_path: Path) -> None:

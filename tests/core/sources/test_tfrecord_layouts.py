@@ -280,7 +280,6 @@ def test_wrong_numbers_are_reported_as_faults(tmp_path: Path) -> None:
 
 
 _COLUMNS = "price:float,tags:string[]"
-_PICTURES = ("image/encoded", "image/width", "image/height", "image/format", "image/key/sha256")
 
 
 def boxes_with_masks(number: int) -> dict[str, Any]:
@@ -302,19 +301,6 @@ def detection(tmp_path_factory: pytest.TempPathFactory) -> Path:
         root / "in", root / "out",
         layout="detection", splits="train=0.6,test=0.4", shards=2, extra_columns=_COLUMNS,
     )  # fmt: skip
-
-
-def without(records: dict[str, dict[str, Any]], *names: str) -> dict[str, dict[str, Any]]:
-    return {
-        key: {name: value for name, value in record.items() if name not in names}
-        for key, record in records.items()
-    }
-
-
-def test_objects_keep_their_place_when_resized(detection: Path) -> None:
-    names = (*_PICTURES, "image/object/mask", "image/object/area", "split")
-    made = records_in(detection, "detection", resize="64x64", extra_columns=_COLUMNS)
-    assert without(made, *names) == without(read(detection), *names)
 
 
 def test_all_splits_can_become_one(detection: Path, tmp_path: Path) -> None:
