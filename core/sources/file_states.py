@@ -304,7 +304,13 @@ def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
       UsageError: If a line has an unsupported scheme, such as `https`.
       EngineError: If the list cannot be read.
     """
-    lines = _read_list(path)
+    data = storage.read_existing(path)
+    storage.check_utf8(f"--input {path}", data)
+    lines = [line.strip() for line in data.decode("utf-8-sig", "surrogateescape").splitlines()]
+    for line_number, line in enumerate(lines, 1):
+        if storage.is_remote(line):
+            storage.require_known(f"--input {path}: line {line_number}:", line)
+    lines = list(filter(None, lines))
     states = FileStates(root, len(lines))
     images = {line: _find_listed(line, folder_of(path), root, states) for line in dict.fromkeys(lines)}
     moved = find_moved((line for line in lines if not images[line]), root)
@@ -322,17 +328,6 @@ def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
             yield ref if is_there else ref.quarantined(QuarantineReason.BAD_ANNOTATION, fault)
 
     return with_states(refs(), states)
-
-
-def _read_list(path: str) -> list[str]:
-    """Returns the lines of a list that are not blank."""
-    data = storage.read_existing(path)
-    storage.check_utf8(f"--input {path}", data)
-    lines = [line.strip() for line in data.decode("utf-8-sig", "surrogateescape").splitlines()]
-    for line_number, line in enumerate(lines, 1):
-        if storage.is_remote(line):
-            storage.require_known(f"--input {path}: line {line_number}:", line)
-    return [line for line in lines if line]
 
 
 def _find_listed(line: str, here: str, root: str, states: FileStates) -> str:

@@ -23,19 +23,6 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 
 
-def _shows_samples(members: Iterable[ImageRef]) -> bool:
-    """Returns whether the first members of an archive form samples that are not in folders."""
-    fields: defaultdict[str, set[str]] = defaultdict(set)
-    for ref in members:
-        if not ref.key.startswith(".") and "/" not in ref.key:
-            sample, name = take_name_apart(ref.key)
-            fields[sample].add(name)
-    return any(
-        names.intersection(METADATA) and any(is_image_name(f"x.{name}") for name in names)
-        for names in fields.values()
-    )
-
-
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if settings.label_regex:
         return False
@@ -44,8 +31,16 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         return bool(path) and _accepts(InputProbe(path, is_file=True), settings)
     if not files.extension_kind(probe.name):
         return False
+    samples: defaultdict[str, set[str]] = defaultdict(set)
     with open_ranges(probe.path) as reader:
-        return _shows_samples(files.first_members(reader.read_at, reader.size))
+        for ref in files.first_members(reader.read_at, reader.size):
+            if not ref.key.startswith(".") and "/" not in ref.key:  # samples are not in folders
+                sample, name = take_name_apart(ref.key)
+                samples[sample].add(name)
+    return any(
+        names.intersection(METADATA) and any(is_image_name(f"x.{name}") for name in names)
+        for names in samples.values()
+    )
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
