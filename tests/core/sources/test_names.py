@@ -91,11 +91,6 @@ def test_names_that_do_not_match_are_reported_and_never_labelled(flat: Path) -> 
     assert all("does not match --label_regex" in message for message in messages.values())
 
 
-def test_images_without_classes_can_be_kept(flat: Path) -> None:
-    for record in listed(flat, "classification", unlabelled="keep").records().values():
-        assert (value(record, "image/class/label"), value(record, "image/class/text")) == (-1, "")
-
-
 @pytest.mark.parametrize(
     ("pattern", "says"),
     [
