@@ -90,7 +90,7 @@ def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
     if compression != "none":
         unpacked, fault = _spool(part.path, state, compression, context.spool)
     with storage.open_local(unpacked.file or part.path) as records:
-        opened = _Opened(part, settings, known_records, records, unpacked)
+        opened = _Opened(part, part.detail, settings, known_records, records, unpacked)
         yield from opened.refs(fault)
     if storage.stat(part.path) != state:
         raise storage.changed(part.path)
@@ -118,6 +118,7 @@ class _Opened:
 
     Attributes:
       part: Part of the input with the file.
+      file: Description of the file.
       settings: Checked settings.
       known: What `dataset.json` or the file of class names says about its records.
       records: Unpacked file.
@@ -127,18 +128,13 @@ class _Opened:
     """
 
     part: InputPart
+    file: RecordFile
     settings: ConvertSettings
     known: KnownRecords
     records: IO[bytes]
     unpacked: ByteRange
     keys: set[str] = field(default_factory=set)
     class_ids: set[ClassId] = field(default_factory=set)
-
-    @property
-    def file(self) -> RecordFile:
-        """Description of the file."""
-        file: RecordFile = self.part.detail
-        return file
 
     @cached_property
     def key(self) -> str:

@@ -18,6 +18,7 @@ from helpers.tfrecords import (
     JPEGS,
     PNG,
     SUFFIX,
+    classified,
     converted,
     example,
     object_record,
@@ -291,13 +292,20 @@ class TestRefusals:
             (_sequence, {}, "SequenceExample"),
             (b"\xff\xff\xff", {}, "are not tf.train.Example"),
             (_SOUND, {"extra_columns": "price:float"}, "no such feature"),
+            (
+                {"image": b"\0\0\xc6B" * 1440, "label": 1},
+                {"pixel_shape": "20x24x3"},
+                "are not 20 x 24 x 3 pixels, and no image file",
+            ),
+            ({**classified(0), "image/filename": "a"}, {"layout": "detection"}, "choose --layout images."),
         ],
     )
     def test_unsuitable_records_are_refused(
         self, record: Any, settings: dict[str, str], says: str, tmp_path: Path
     ) -> None:
         file = write(tmp_path / "a.tfrecord", [record() if callable(record) else record])
-        assert says in refusal(file, **settings)
+        message = refusal(file, **settings)
+        assert says in message and message.count("features:") <= 1 and "--unlabelled" not in message
 
     def test_a_broken_link_is_reported(self, tmp_path: Path) -> None:
         write(tmp_path / "in" / "a.tfrecord", [{"image": JPEGS[0], "label": 1}])

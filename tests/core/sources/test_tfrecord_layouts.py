@@ -243,24 +243,6 @@ def test_labels_that_are_bytes_of_numbers_are_not_names(label: Any, tmp_path: Pa
         assert ref.reason == "BAD_ANNOTATION"
 
 
-@pytest.mark.parametrize(
-    ("record", "settings", "says"),
-    [
-        (
-            {"image": np.full(1440, 99, np.float32).tobytes(), "label": 1},
-            {"pixel_shape": "20x24x3"},
-            "are not 20 x 24 x 3 pixels, and no image file",
-        ),
-        ({**classified(0), "image/filename": "a"}, {"layout": "detection"}, "choose --layout images."),
-    ],
-)
-def test_records_that_lack_features_of_a_layout_are_refused(
-    record: dict[str, Any], settings: dict[str, str], says: str, tmp_path: Path
-) -> None:
-    message = refusal(write(tmp_path / "a.tfrecord", [record]), **settings)
-    assert says in message and message.count("features:") <= 1 and "--unlabelled" not in message
-
-
 def test_wrong_numbers_are_reported_as_faults(tmp_path: Path) -> None:
     """They neither end the job nor change other records."""
     good = sized(object_record(0))
