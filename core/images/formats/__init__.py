@@ -5,6 +5,7 @@ Installed packages add others: entry points in the group `shardwright.decoders`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import struct
@@ -76,14 +77,12 @@ def plugin_kind(head: bytes) -> str | None:
     Args:
       head: The first bytes of the file.
     """
-    return next((name for name, decoder in plugin_decoders().items() if _accepts(decoder, head)), None)
-
-
-def _accepts(decoder: Any, head: bytes) -> bool:
-    try:
-        return bool(decoder.accept(head))
-    except (SyntaxError, IndexError, TypeError, struct.error):  # as Pillow does; the file may be too short
-        return False
+    for name, decoder in plugin_decoders().items():
+        # As Pillow does; the file may be too short.
+        with contextlib.suppress(SyntaxError, IndexError, TypeError, struct.error):
+            if decoder.accept(head):
+                return name
+    return None
 
 
 class PluginImage(OpenedImage):

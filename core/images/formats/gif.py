@@ -105,37 +105,26 @@ class GifImage(OpenedImage):
         return super()._read_header(max_pixels)
 
     def _check_pixels(self) -> None:
-        check_first_frame(self.data)
+        """Decodes the first frame with a decoder that reports missing pixels.
 
+        Comments and other extensions are left out. They do not affect the pixels, and the checking decoder
+        rejects some that Pillow reads.
+        """
+        import imagecodecs
 
-def check_first_frame(data: bytes) -> None:
-    """Decodes the first frame with a decoder that reports missing pixels.
-
-    Comments and other extensions are left out. They do not affect the pixels, and the checking decoder
-    rejects some that Pillow reads.
-
-    Args:
-      data: The whole file.
-
-    Raises:
-      ImageFault: If the file or the pixel data ends inside the frame.
-    """
-    import imagecodecs
-
-    frame = next((block for block in blocks(data) if block.is_frame or not block.complete), None)
-    if frame is None:
-        raise truncated("gif: it ends before its first frame")
-    if not frame.complete:
-        raise truncated(f"gif: it ends after {len(data)} bytes, inside of a frame")
-    code_bits = data[frame.chain - 1]
-    if code_bits > _MAX_CODE_BITS:
-        raise unsupported(
-            f"gif: its codes begin with {code_bits} bits, and the format allows {_MAX_CODE_BITS}; convert it "
-            "to PNG",
-        )
-    head = data[: _SCREEN_BYTES + _color_table_bytes(data[10])]
-    try:
-        imagecodecs.gif_decode(head + data[frame.begin : frame.end] + bytes((_TRAILER,)), asrgb=False)
-    except imagecodecs.GifError as error:
-        words = words_of(error).partition("returned ")[2].strip("'") or words_of(error)
-        raise (truncated if "EOF" in words else corrupt)(f"gif: {words}") from error
+        data = self.data
+        frame = next((block for block in blocks(data) if block.is_frame or not block.complete), None)
+        if frame is None or not frame.complete:
+            raise truncated(f"gif: it ends after {len(data)} bytes, inside of a frame")
+        code_bits = data[frame.chain - 1]
+        if code_bits > _MAX_CODE_BITS:
+            raise unsupported(
+                f"gif: its codes begin with {code_bits} bits, and the format allows {_MAX_CODE_BITS}; "
+                "convert it to PNG"
+            )
+        head = data[: _SCREEN_BYTES + _color_table_bytes(data[10])]
+        try:
+            imagecodecs.gif_decode(head + data[frame.begin : frame.end] + bytes((_TRAILER,)), asrgb=False)
+        except imagecodecs.GifError as error:
+            words = words_of(error).partition("returned ")[2].strip("'") or words_of(error)
+            raise (truncated if "EOF" in words else corrupt)(f"gif: {words}") from error

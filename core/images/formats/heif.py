@@ -73,9 +73,16 @@ class HeifImage(OpenedImage):
                 from pillow_heif.as_plugin import HeifImageFile
         except MissingPackage as error:
             raise unsupported(_KIND + ": " + str(error).rstrip(".")) from error
-        check_heif(self.data, max_pixels, self.bounds)
+        data, bounds = self.data, self.bounds
+        items = _read_items(data, bounds)
+        size = _size_of(data, items, items.primary)
+        if size[0] * size[1] <= max_pixels:  # a larger picture is refused
+            _check_picture(data, items, size, bounds)
+        for item in (item for item, kind in items.types.items() if kind == b"Exif"):
+            content = b"".join(data[begin:end] for begin, end in items.extents.get(item, ()))
+            check_tags(content[4 + number(content, 0, 4) :], "exif", bounds)
         with _libheif_faults():
-            image: Image.Image = HeifImageFile(io.BytesIO(self.data))
+            image: Image.Image = HeifImageFile(io.BytesIO(data))
         return image
 
     def _load(self) -> Image.Image:
@@ -105,26 +112,6 @@ class AvifImage(OpenedImage):
             if last.end > len(self.data):
                 raise truncated(f"avif: it ends after {len(self.data)} of {last.end} bytes") from None
             raise
-
-
-def check_heif(data: bytes, max_pixels: int, bounds: Bounds) -> None:
-    """Checks the structure of a HEIF.
-
-    Args:
-      data: The whole file.
-      max_pixels: Largest width x height that is accepted; a larger picture is not checked further.
-      bounds: Limits on the parts of the file.
-
-    Raises:
-      ImageFault: If it is damaged, truncated, or has too many parts.
-    """
-    items = _read_items(data, bounds)
-    size = _size_of(data, items, items.primary)
-    if size[0] * size[1] <= max_pixels:
-        _check_picture(data, items, size, bounds)
-    for item in (item for item, kind in items.types.items() if kind == b"Exif"):
-        content = b"".join(data[begin:end] for begin, end in items.extents.get(item, ()))
-        check_tags(content[4 + number(content, 0, 4) :], "exif", bounds)
 
 
 @contextlib.contextmanager

@@ -158,8 +158,12 @@ class JpegImage(OpenedImage):
         """Checks the scans if there are several; each may cover the whole picture."""
         if not self._several_scans:
             return
-        self._extra_bytes = _coefficient_bytes(self.image)
+        # The coefficients are kept at full size even for a smaller result.
+        factors = [(max(1, across), max(1, down)) for _, across, down, _ in self.image.layer] or [(1, 1)]
+        max_across, max_down = max(h for h, _ in factors), max(v for _, v in factors)
+        share = sum(Fraction(h * v, max_across * max_down) for h, v in factors)
         pixels = self.image.width * self.image.height
+        self._extra_bytes = int(pixels * share * _COEFFICIENT_BYTES)
         scans = 0
         for marker, _, _ in segments(self.data, self.bounds):
             scans += marker == _START_OF_SCAN
@@ -261,14 +265,6 @@ class JpegImage(OpenedImage):
                     break
                 yield MetadataBlock(kind, data[at + len(name) : at + _SEGMENT_BYTES])
                 at = data.find(name, at + len(name))
-
-
-def _coefficient_bytes(image: JpegImagePlugin.JpegImageFile) -> int:
-    """Returns the bytes of the coefficients, which are kept at full size even for a smaller result."""
-    factors = [(max(1, across), max(1, down)) for _, across, down, _ in image.layer] or [(1, 1)]
-    max_across, max_down = max(h for h, _ in factors), max(v for _, v in factors)
-    share = sum(Fraction(h * v, max_across * max_down) for h, v in factors)
-    return int(image.width * image.height * share * _COEFFICIENT_BYTES)
 
 
 def wrap_rgb(pixels: np.ndarray) -> Image.Image:

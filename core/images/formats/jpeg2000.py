@@ -59,30 +59,6 @@ class Size(NamedTuple):
     bits: int
 
 
-def read_header(data: bytes, max_pixels: int, bounds: Bounds) -> tuple[Size, bytes]:
-    """Checks the boxes and the main header of a JPEG 2000, and that all of its tiles are there.
-
-    Args:
-      data: The whole file.
-      max_pixels: Largest width x height that is accepted; a larger picture is not checked further.
-      bounds: Limits on the parts of the file.
-
-    Returns:
-      The grid of the codestream, and the ICC profile of a JP2, empty if there is none.
-
-    Raises:
-      ImageFault: If the file is truncated or damaged, has too many parts, or colors that are not read.
-    """
-    header, codestream = _find_parts(data, bounds)
-    size = _read_size(data, codestream.begin)
-    profile = b"" if header is None else _check_image_header(data, header, size, bounds)
-    if math.prod(size.picture) <= max_pixels:
-        bounds.check("tiles", math.prod(size.tiles), f"{_KIND}: it has {math.prod(size.tiles)} tiles")
-        first_tile = _check_segments(data, codestream.begin + 2, _SOT, codestream.end, size, bounds)
-        _check_tile_parts(data, first_tile, codestream.end, size, bounds)
-    return size, profile
-
-
 class Jpeg2000Image(OpenedImage):
     """A JPEG 2000."""
 
@@ -93,7 +69,14 @@ class Jpeg2000Image(OpenedImage):
     _bytes_per_pixel = 24
 
     def _read_header(self, max_pixels: int) -> Image.Image:
-        size, profile = read_header(self.data, max_pixels, self.bounds)
+        data, bounds = self.data, self.bounds
+        header, codestream = _find_parts(data, bounds)
+        size = _read_size(data, codestream.begin)
+        profile = b"" if header is None else _check_image_header(data, header, size, bounds)
+        if math.prod(size.picture) <= max_pixels:  # a larger picture is refused
+            bounds.check("tiles", math.prod(size.tiles), f"{_KIND}: it has {math.prod(size.tiles)} tiles")
+            first_tile = _check_segments(data, codestream.begin + 2, _SOT, codestream.end, size, bounds)
+            _check_tile_parts(data, first_tile, codestream.end, size, bounds)
         image = super()._read_header(max_pixels)
         self.depth = size.bits
         if profile:

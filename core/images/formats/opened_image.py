@@ -113,10 +113,13 @@ class OpenedImage:
         self.data = data
         self.bounds = options.bounds
         self.image = self._read_header(options.max_pixels)
-        check_size(self.image.size, options.max_pixels)
+        width, height = self.image.size
+        if width * height > options.max_pixels:
+            raise too_many_pixels(width * height, options.max_pixels)
+        if width < 1 or height < 1:
+            raise corrupt(f"{width} x {height} pixels")
         self._check_content()
         self.orientation = 1 if self._turned_by_decoder else self._read_orientation()
-        width, height = self.image.size
         self.size = (height, width) if self.orientation in SWAPS_SIDES else (width, height)
         self.animated = self._has_frames and self._is_animated()
 
@@ -236,16 +239,3 @@ def without_pixels(size: tuple[int, int], mode: str) -> Image.Image:
     image = Image.Image()
     image._size, image._mode = size, mode
     return image
-
-
-def check_size(size: tuple[int, int], max_pixels: int) -> None:
-    """Checks that a picture has pixels, and not too many.
-
-    Raises:
-      ImageFault: If it has none or too many.
-    """
-    width, height = size
-    if width * height > max_pixels:
-        raise too_many_pixels(width * height, max_pixels)
-    if width < 1 or height < 1:
-        raise corrupt(f"{width} x {height} pixels")

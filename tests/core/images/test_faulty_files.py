@@ -21,7 +21,6 @@ from PIL import Image
 
 from shardwright.core.images import formats
 from shardwright.core.images.decode import load_checked, open_image
-from shardwright.core.images.formats.gif import check_first_frame
 from shardwright.core.images.signatures import (
     claims_to_be_image,
     is_image_name,
@@ -412,6 +411,7 @@ def test_a_png_of_another_encoder_is_accepted() -> None:
 
 GIF = pictures.file_of(Image.fromarray(pictures.rgb_pixels(60, 40)).convert("P"), "GIF")
 FRAME = GIF.index(b"\x2c", 13 + (3 << (GIF[10] & 7) + 1))
+DEFECTIVE = "Image is defective, decoding aborted"
 #: Position of the pixels, after the descriptor of the frame and the size of its codes.
 PIXELS = FRAME + 11
 
@@ -430,27 +430,23 @@ def test_gif_codes_wider_than_a_byte_are_refused_by_name() -> None:
 
 
 def test_bytes_between_blocks_are_skipped() -> None:
-    check_first_frame(GIF)
-    check_first_frame(GIF[:FRAME] + b"\0\0" + GIF[FRAME:])
-
-
-NO_FRAME, NO_CODES = "it ends before its first frame", "Image EOF detected before image complete"
+    pictures.assert_as_pillow(GIF[:FRAME] + b"\0\0" + GIF[FRAME:])
 
 
 @pytest.mark.parametrize(
     ("data", "reason", "message"),
     [
-        (GIF[:FRAME], "TRUNCATED", NO_FRAME),
-        (GIF[:FRAME] + b";", "TRUNCATED", NO_FRAME),
-        (GIF[:FRAME] + b";" + GIF[FRAME:], "TRUNCATED", NO_FRAME),
-        (GIF[:PIXELS] + b"\x08" + b"\1" * 8 + b"\0;", "TRUNCATED", NO_CODES),
-        (GIF[:PIXELS] + b"\0;", "CORRUPT", ""),
-        (GIF[:PIXELS] + b"\x08" + b"\xff" * 8 + GIF[PIXELS:], "CORRUPT", ""),
-        (GIF[: PIXELS + 256] + b"\0;", "CORRUPT", ""),
+        (GIF[:PIXELS], "TRUNCATED", f"it ends after {PIXELS} bytes, inside of a frame"),
+        (
+            GIF[:PIXELS] + b"\x08" + b"\1" * 8 + b"\0;",
+            "TRUNCATED",
+            "Image EOF detected before image complete",
+        ),
+        (GIF[:PIXELS] + b"\0;", "CORRUPT", DEFECTIVE),
+        (GIF[:PIXELS] + b"\x08" + b"\xff" * 8 + GIF[PIXELS:], "CORRUPT", DEFECTIVE),
+        (GIF[: PIXELS + 256] + b"\0;", "CORRUPT", DEFECTIVE),
     ],
 )
 def test_each_damage_of_a_gif_is_named(data: bytes, reason: str, message: str) -> None:
-    with pytest.raises(ImageFault) as fault:
-        check_first_frame(data)
-    assert fault.value.reason == reason
-    assert fault.value.message == f"gif: {message}" or not message
+    fault = pictures.fault(data)
+    assert (fault.reason, fault.message) == (reason, f"gif: {message}")
