@@ -166,7 +166,10 @@ def to_color(
     if header.inverted:
         colors = header.highest - colors
     if header.alpha == "premultiplied":
-        colors = _without_alpha(colors, pixels[..., -1:], header.highest)
+        # Divided by alpha; transparent pixels become 0.
+        divisor = np.maximum(pixels[..., -1:], 1).astype(np.uint32)
+        divided = (colors.astype(np.uint32) * header.highest + divisor // 2) // divisor
+        colors = np.asarray(np.minimum(divided, header.highest), colors.dtype)
     gray = colors.shape[-1] == 1
     colors = _to_srgb(colors, header, profile)
     if color == "gray" or (color == "keep" and gray):
@@ -186,13 +189,6 @@ def to_color(
 def is_see_through(pixels: np.ndarray, header: DeepHeader) -> bool:
     """Returns whether a pixel is not opaque."""
     return bool(header.alpha) and bool((pixels[..., -1] < header.highest).any())
-
-
-def _without_alpha(colors: np.ndarray, alpha: np.ndarray, highest: int) -> np.ndarray:
-    """Divides colors by alpha; transparent pixels become 0."""
-    divisor = np.maximum(alpha, 1).astype(np.uint32)
-    divided = np.minimum((colors.astype(np.uint32) * highest + divisor // 2) // divisor, highest)
-    return np.asarray(divided, colors.dtype)
 
 
 def _to_srgb(colors: np.ndarray, header: DeepHeader, profile: bytes) -> np.ndarray:
@@ -331,23 +327,15 @@ def displayed(pixels: np.ndarray) -> Image.Image:
     """
     samples = pixels[:, :, : 3 if pixels.shape[2] >= 3 else 1]
     if samples.dtype != np.uint8:
-        eight = np.empty(samples.shape, np.uint8)
+        eight = np.zeros(samples.shape, np.uint8)
         low, high = 0.0, 65535.0
         if samples.dtype.kind == "f":
             finite = np.isfinite(samples)
             low = float(samples.min(where=finite, initial=np.inf))
             high = float(samples.max(where=finite, initial=-np.inf))
-        for row, stretched in zip(samples, eight, strict=True):  # the steps need several times the memory
-            stretched[:] = _stretch(row, low, high)
+        if low < high:  # otherwise all are equal, or not finite
+            for row, stretched in zip(samples, eight, strict=True):  # the steps need several times the memory
+                scaled = (row.astype(np.float64) - low) * (255 / (high - low))
+                stretched[:] = np.rint(np.nan_to_num(scaled, nan=0, posinf=255, neginf=0))
         samples = eight
     return Image.fromarray(np.ascontiguousarray(samples[:, :, 0] if samples.shape[2] == 1 else samples))
-
-
-def _stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Returns uint8 values from 0 at `low` to 255 at `high`; 0 for all values if both are equal."""
-    if high <= low:
-        return np.zeros(values.shape, np.uint8)
-    scaled = (values.astype(np.float64) - low) * (255 / (high - low))
-    if values.dtype.kind == "f":
-        scaled = np.nan_to_num(scaled, nan=0, posinf=255, neginf=0)
-    return np.rint(scaled).astype(np.uint8)

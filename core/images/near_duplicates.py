@@ -190,7 +190,13 @@ def alike(hashes: Sequence[bytes], patches: Sequence[bytes], band: int) -> Itera
     again, windows = _windows(rows, patch_rows, band)
     yield from ((first, second, 0) for first, second in again)
     for places in windows:
-        yield from zip(*(values.tolist() for values in _similar(places, rows, patch_rows)))
+        left, right = np.triu_indices(len(places), 1)
+        firsts, seconds = places[left], places[right]
+        distances = bits_apart(rows[firsts], rows[seconds])
+        near = np.flatnonzero(distances <= MAX_HAMMING_DISTANCE)
+        if len(near):
+            near = near[patches_agree(patch_rows[firsts[near]], patch_rows[seconds[near]])]
+        yield from zip(firsts[near].tolist(), seconds[near].tolist(), distances[near].tolist())
 
 
 def _windows(rows: Array, patch_rows: Array, band: int) -> tuple[Iterator[tuple[int, int]], Iterator[Array]]:
@@ -216,16 +222,6 @@ def _windows(rows: Array, patch_rows: Array, band: int) -> tuple[Iterator[tuple[
     order = places[np.lexsort((direction, *bits.T))]
     begins = range(0, len(order) - _OVERLAP, WINDOW - _OVERLAP)
     return equal, (np.sort(order[begin : begin + WINDOW]) for begin in begins)
-
-
-def _similar(places: Array, rows: Array, patch_rows: Array) -> tuple[Array, Array, Array]:
-    """Compares all given images with each other; returns the similar pairs and how many bits differ."""
-    left, right = np.triu_indices(len(places), 1)
-    firsts, seconds = places[left], places[right]
-    distances = bits_apart(rows[firsts], rows[seconds])
-    near = np.flatnonzero(distances <= MAX_HAMMING_DISTANCE)
-    near = near[patches_agree(patch_rows[firsts[near]], patch_rows[seconds[near]])] if len(near) else near
-    return firsts[near], seconds[near], distances[near]
 
 
 def _rows(values: Sequence[bytes], width: int) -> Array:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, parse_bounds
@@ -79,7 +80,9 @@ _KNOWN_SPECS: Mapping[str, FeatureSpec] = {
 
 def schema_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Plan) -> RecordSchema:
     """Returns the record schema of a dataset that was built from a plan."""
-    settings = plan.settings
+    settings, bounds = plan.settings, DEFAULT_BOUNDS
+    with contextlib.suppress(ValueError):  # the file may be damaged
+        bounds = parse_bounds(str(settings.get("bounds", "")))
     return RecordSchema(
         tuple(features),
         plan.labels,
@@ -89,16 +92,8 @@ def schema_of_plan(features: Sequence[FeatureSpec], first_label: int, plan: Plan
         plan.label_texts if plan.texts else (),
         damaged_too=settings.get("damaged") == "keep",
         classes=tuple(plan.classes(first_label).values()),
-        bounds=_bounds_of(settings),
+        bounds=bounds,
     )
-
-
-def _bounds_of(settings: Mapping[str, Any]) -> Bounds:
-    """Returns the bounds in a dataset's settings; defaults for missing or invalid ones."""
-    try:
-        return parse_bounds(str(settings.get("bounds", "")))
-    except ValueError:
-        return DEFAULT_BOUNDS
 
 
 def infer_schema(records: Sequence[bytes]) -> RecordSchema:

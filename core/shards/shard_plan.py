@@ -54,8 +54,17 @@ class OrderedRefs:
           packed: The references in any order.
           seed: Seed of the dataset.
         """
-        hashes = (shard_order(seed, ref.key)[0] for ref in _unpack(packed))
-        places = _order_of(np.fromiter(hashes, np.uint64), packed)
+        hashes = np.fromiter((shard_order(seed, ref.key)[0] for ref in _unpack(packed)), np.uint64)
+        places = np.argsort(hashes, kind="stable")
+        ordered = hashes[places]
+        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+        if len(repeated):  # of different keys, hardly any have the same hash; equal keys have
+            tied = dict.fromkeys(np.flatnonzero(np.isin(hashes, repeated)).tolist(), "")
+            for place, ref in enumerate(_unpack(packed)):
+                if place in tied:
+                    tied[place] = ref.key
+            by_key = sorted(tied, key=lambda place: (hashes[place], tied[place]))
+            places[np.isin(ordered, repeated)] = by_key
         return OrderedRefs(packed, places.astype(np.uint32))
 
     def __len__(self) -> int:
@@ -92,20 +101,6 @@ class OrderedRefs:
 
 def _unpack(packed: Iterable[EncodedRefs]) -> Iterator[ImageRef]:
     return chain.from_iterable(map(decode_refs, packed))
-
-
-def _order_of(hashes: NDArray[np.uint64], packed: Iterable[EncodedRefs]) -> NDArray[np.intp]:
-    """Returns the places of references in the order of (hash, key)."""
-    order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(repeated):  # of different keys, hardly any have the same hash; equal keys have
-        tied = dict.fromkeys(np.flatnonzero(np.isin(hashes, repeated)).tolist(), "")
-        for place, ref in enumerate(_unpack(packed)):
-            if place in tied:
-                tied[place] = ref.key
-        order[np.isin(hashes[order], repeated)] = sorted(tied, key=lambda place: (hashes[place], tied[place]))
-    return order
 
 
 #: Settings that determine the bytes of a record, and of a shard, for given references.
