@@ -126,23 +126,17 @@ def open_image(
     options = OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)
     with pillow_settings(max_pixels, kind):
         opened = FORMATS.get(kind, PluginImage).open(data, options)
-        if keep_depth or all_channels or white:
-            _choose_samples(opened, options)
+        if not (keep_depth or all_channels or white) or opened.deep is not None or opened.scaled is not None:
+            return opened  # with 8 bits, or with the samples that its format has chosen
+        header = opened.deep_header()
+        if keep_depth or all_channels:
+            opened.deep = header.with_white(white) if header is not None else None
+        elif header is not None and header.has_whole_range:
+            opened.scaled = header.with_white(white)
+        if all_channels and opened.deep is None:
+            # A palette has one channel: its numbers are not colors.
+            opened.deep = DeepHeader(UINT8, len(opened.image.getbands()), opened.image.size, highest=255)
         return opened
-
-
-def _choose_samples(opened: OpenedImage, options: OpenOptions) -> None:
-    """Sets the samples that are read from an image, unless its format has done so."""
-    if opened.deep is not None or opened.scaled is not None:
-        return
-    header = opened.deep_header()
-    if options.keep_depth or options.all_channels:
-        opened.deep = header.with_white(options.white) if header is not None else None
-    elif header is not None and header.has_whole_range:
-        opened.scaled = header.with_white(options.white)
-    if options.all_channels and opened.deep is None:
-        # A palette has one channel: its numbers are not colors.
-        opened.deep = DeepHeader(UINT8, len(opened.image.getbands()), opened.image.size, highest=255)
 
 
 def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = False) -> LoadedImage:

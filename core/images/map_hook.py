@@ -181,7 +181,17 @@ def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[Mappe
     try:
         for result in _results(hook(item)):
             mapped = MappedImage(result) if isinstance(result, Image.Image) else result
-            _check(mapped, max_pixels)
+            if not isinstance(mapped, MappedImage) or not isinstance(mapped.image, Image.Image):
+                what = mapped.image if isinstance(mapped, MappedImage) else mapped
+                raise failed(f"it returned {type(what).__name__} as a picture, not a PIL.Image.Image")
+            width, height = mapped.image.size
+            if not 0 < width * height <= max_pixels:
+                size = f"{width} x {height} pixels; 1 to {max_pixels} are allowed"
+                raise failed(f"it returned a picture of {size}")
+            if mapped.image.mode == "I":
+                raise failed(
+                    "it returned a picture of mode I, whose white may be 255 or 65535; convert it to L"
+                )
             if mapped.suffix in suffixes:
                 raise failed(f"it returned two pictures with the suffix {mapped.suffix!r}")
             suffixes.add(mapped.suffix)
@@ -204,17 +214,6 @@ def _results(returned: Any) -> Iterable[Any]:
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
         return returned
     raise failed(f"it returned {type(returned).__name__}, not a picture; see MappedImage and DroppedImage")
-
-
-def _check(mapped: Any, max_pixels: int) -> None:
-    if not isinstance(mapped, MappedImage) or not isinstance(mapped.image, Image.Image):
-        what = mapped.image if isinstance(mapped, MappedImage) else mapped
-        raise failed(f"it returned {type(what).__name__} as a picture, not a PIL.Image.Image")
-    width, height = mapped.image.size
-    if not 0 < width * height <= max_pixels:
-        raise failed(f"it returned a picture of {width} x {height} pixels; 1 to {max_pixels} are allowed")
-    if mapped.image.mode == "I":
-        raise failed("it returned a picture of mode I, whose white may be 255 or 65535; convert it to L")
 
 
 def _dropped(reason: str) -> LeftOut:

@@ -67,7 +67,13 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
     """
     if spec.encoding is Encoding.BASE64:
         try:
-            return Feature(spec.type, [_from_base64(value) for value in feature.values])
+            if any(b"+" in value or b"/" in value for value in feature.values):
+                raise binascii.Error(
+                    "+ and / are not URL-safe"
+                )  # Python accepts them, but TensorFlow does not
+            return Feature(
+                spec.type, [base64.b64decode(value, b"-_", validate=True) for value in feature.values]
+            )
         except (binascii.Error, TypeError) as error:
             raise WrongEncoding(
                 FindingCode.UNDECODABLE, f"feature {spec.name!r} is not URL-safe base64: {words_of(error)}"
@@ -92,9 +98,3 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
         )
     plain = plain_spec(spec)
     return Feature(plain.type, [tensor.content] if spec.holds_pixels else tensor.values)
-
-
-def _from_base64(value: bytes) -> bytes:
-    if b"+" in value or b"/" in value:  # Python accepts these too, but TensorFlow does not
-        raise binascii.Error("+ and / are not URL-safe")
-    return base64.b64decode(value, b"-_", validate=True)

@@ -114,7 +114,7 @@ def own_image(record: SourceRecord, own: KnownRecords, pixel_shape: tuple[int, .
       pixel_shape: Shape of raw pixels if neither the record nor the dataset has one.
 
     Raises:
-      NoImage: If the record has no image.
+      NoImage: If the record has no image, or states a type that its dataset does not have.
       ValueError: If the record is malformed.
     """
     name = record.name(FeatureRole.ENCODED)
@@ -122,7 +122,11 @@ def own_image(record: SourceRecord, own: KnownRecords, pixel_shape: tuple[int, .
     if part is None:
         raise NoImage(f"its feature {name!r} does not hold one image")
     _check_not_empty(name, part)
-    size, dtype = record.size_of(part), _own_type(record, own)
+    stated = record.text(FeatureRole.DTYPE) if len(own.dtypes) > 1 else own.dtypes[0]
+    if stated not in own.dtypes:
+        what = f"{record.name(FeatureRole.DTYPE)!r} is {stated!r}, not one of {', '.join(own.dtypes)}"
+        raise NoImage(f"its feature {what}", QuarantineReason.CORRUPT)
+    size, dtype = record.size_of(part), np.dtype(stated)
     if not own.raw and dtype.name in HIGHEST:  # floats are always raw pixels
         return part
     if name in record.names.encoded and part.method == STORED:
@@ -142,20 +146,6 @@ def _not_pixels(content: str, name: str, shape: tuple[int, ...], kind: str = "")
     return NoImage(
         f"the {content} of its feature {name!r} are not {sides} pixels{kind}", QuarantineReason.CORRUPT
     )
-
-
-def _own_type(record: SourceRecord, own: KnownRecords) -> np.dtype:
-    """Returns the type of the samples of a record's image.
-
-    Raises:
-      NoImage: If the record states a type that its dataset does not have.
-    """
-    name = record.name(FeatureRole.DTYPE)
-    dtype = record.text(FeatureRole.DTYPE) if len(own.dtypes) > 1 else own.dtypes[0]
-    if dtype not in own.dtypes:
-        types = ", ".join(own.dtypes)
-        raise NoImage(f"its feature {name!r} is {dtype!r}, not one of {types}", QuarantineReason.CORRUPT)
-    return np.dtype(dtype)
 
 
 def pixel_values(record: SourceRecord, image: ByteRange) -> np.ndarray:

@@ -299,11 +299,16 @@ def _without_harmless(data: bytes, warning: str) -> bytes | None:
     """
     extraneous = _EXTRANEOUS.search(warning)
     if extraneous:
-        count, marker = int(extraneous[1]), int(extraneous[2], 16)
-        return _without_stray_bytes(data, count, marker)
-    if any(words in warning.lower() for words in _HARMLESS):
-        return _without_metadata(data)
-    return None
+        return _without_stray_bytes(data, int(extraneous[1]), int(extraneous[2], 16))
+    if not any(words in warning.lower() for words in _HARMLESS):
+        return None
+    # The segments with a profile or a program's own data (APP0 to APP15, except Adobe's).
+    kept, position = [], 0
+    for marker, start, end in segments(data, last=_START_OF_SCAN):
+        if 0xE0 <= marker <= 0xEF and marker != 0xEE:
+            kept.append(data[position:start])
+            position = end
+    return b"".join((*kept, data[position:])) if kept else None
 
 
 def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
@@ -323,13 +328,3 @@ def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
                 return data[:previous_end] + data[start:]
         previous_end, previous = end, current
     return None
-
-
-def _without_metadata(data: bytes) -> bytes | None:
-    """Drops the segments with a profile or a program's own data (APP0 to APP15, except Adobe's)."""
-    kept, position = [], 0
-    for marker, start, end in segments(data, last=_START_OF_SCAN):
-        if 0xE0 <= marker <= 0xEF and marker != 0xEE:
-            kept.append(data[position:start])
-            position = end
-    return b"".join((*kept, data[position:])) if kept else None

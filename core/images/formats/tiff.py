@@ -651,26 +651,21 @@ def _decode_jpeg(segment: bytes, rows: int, layout: TiffLayout) -> bytes:
     whole = segment
     if tables := bytes(layout.tags.get(Base.JPEGTables, b"")):
         whole = tables.removesuffix(b"\xff\xd9") + segment.removeprefix(b"\xff\xd8")
-    _refuse_damaged(whole)
-    color = 2 if layout.photometric in (_RGB, _YCBCR) else None  # RGB in TIFF's tag
-    stored = 2 if layout.photometric == _RGB else None
-    if layout.samples == 1:
-        color = stored = None
-    array = imagecodecs.jpeg8_decode(whole, colorspace=stored, outcolorspace=color)
-    return _exactly(array, rows, layout)
-
-
-def _refuse_damaged(segment: bytes) -> None:
-    """Rejects a JPEG with missing or wrong pixels, except for kinds that TurboJPEG does not support."""
     try:
-        simplejpeg.decode_jpeg(segment, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
-    except ValueError as error:
+        simplejpeg.decode_jpeg(whole, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
+    except ValueError as error:  # TurboJPEG does not support all kinds
         message = words_of_libjpeg(error)
         lowered = message.lower()
         if "premature end" in lowered:
             raise truncated(f"tiff: jpeg: {message}") from error
         if "corrupt jpeg data" in lowered and "extraneous" not in lowered:
             raise corrupt(f"tiff: jpeg: {message}") from error
+    color = 2 if layout.photometric in (_RGB, _YCBCR) else None  # RGB in TIFF's tag
+    stored = 2 if layout.photometric == _RGB else None
+    if layout.samples == 1:
+        color = stored = None
+    array = imagecodecs.jpeg8_decode(whole, colorspace=stored, outcolorspace=color)
+    return _exactly(array, rows, layout)
 
 
 def _decode_webp(segment: bytes, rows: int, layout: TiffLayout) -> bytes:
