@@ -11,13 +11,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers import iso_files, oversized, pictures
 from helpers.depths import compared, findings_of
 from helpers.from_nothing import begin, entries_of, unchanged, work
 from helpers.hostile import document, make_tree, outcomes, picture
 from helpers.listing import listed
+from helpers.pictures import noise
 from helpers.repository import EXAMPLES, copy_photos
 from helpers.trees import put_files
 from hypothesis import given
@@ -40,12 +40,6 @@ from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.image_formats import parse_formats
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry
-
-
-def noise(size: tuple[int, int], seed: int = 0) -> Image.Image:
-    """Returns a picture with details everywhere."""
-    width, height = size
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
 
 
 def save(path: Path, image: Image.Image, quality: int = 90) -> None:
@@ -326,10 +320,7 @@ def test_skipped_formats_are_filtered_whatever_their_names_are(tmp_path: Path) -
     skipped = ["--skip_formats", "JP2, psd,tga", "--max_bad_fraction=0", "--verify=none"]
     assert main(["convert", str(tmp_path / "in"), str(output), *skipped]) == 0
     kept = ("ant/1.jpg", "ant/2.jxl", "bee/7.jp2")
-    assert outcomes(output) == {
-        **dict.fromkeys(files, "skipped_format"),
-        **dict.fromkeys(kept, "written"),
-    }
+    assert outcomes(output) == dict.fromkeys(files, "skipped_format") | dict.fromkeys(kept, "written")
     dataset = json.loads((output / "dataset.json").read_text())
     assert dataset["plan"]["settings"]["skip_formats"] == "jpeg2000,psd,tga"
     assert dataset["ledger"]["filtered"] == 5 and dataset["ledger"]["quarantined"] == 0
@@ -337,12 +328,8 @@ def test_skipped_formats_are_filtered_whatever_their_names_are(tmp_path: Path) -
 
 
 def test_formats_are_named_as_users_name_them() -> None:
-    assert parse_formats("HEIC,.jxl, jpeg2000,Camera raw,DNG") == {
-        "heif",
-        "jpeg_xl",
-        "jpeg2000",
-        "camera_raw",
-    }
+    found = parse_formats("HEIC,.jxl, jpeg2000,Camera raw,DNG")
+    assert found == {"heif", "jpeg_xl", "jpeg2000", "camera_raw"}
 
 
 def test_another_decoder_of_heif_changes_no_recipe() -> None:

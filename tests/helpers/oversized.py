@@ -45,23 +45,15 @@ def progressive_jpeg(side: int) -> bytes:
     return file_of(Image.new("RGB", (side, side), "teal"), "JPEG", progressive=True, subsampling=0)
 
 
-def exif_of_values(values: int) -> bytes:
-    """Returns Exif data, as a TIFF without pixels, whose orientation tag has this many values."""
-    head = b"II*\0" + struct.pack("<IHHHII", 8, 1, 274, 4, values, 26)
-    return head + struct.pack("<I", 0) + bytes(4 * values)
-
-
 def exif_of_shared_values(tags: int, size: int) -> bytes:
     """Returns Exif data whose tags all refer to the same bytes."""
-    head = b"II*\0" + struct.pack("<IH", 8, tags)
-    position = len(head) + 12 * tags
-    entries = b"".join(struct.pack("<HHII", 1000 + tag, 7, size, position) for tag in range(tags))
-    return head + entries + bytes(size + 4)
+    return _tiff({1000 + tag: (7, size, 10 + 12 * tags) for tag in range(tags)}, bytes(size))
 
 
 def with_exif(kind: str, values: int) -> bytes:
-    """Returns a picture with such Exif data."""
-    return file_of(Image.new("RGB", (16, 16)), kind, exif=b"Exif\0\0" + exif_of_values(values))
+    """Returns a picture with Exif data whose orientation tag has this many values."""
+    exif = _tiff({274: (4, values, bytes(4 * values))})
+    return file_of(Image.new("RGB", (16, 16)), kind, exif=b"Exif\0\0" + exif)
 
 
 def png_of_texts(texts: int) -> bytes:

@@ -59,6 +59,12 @@ def alpha_pixels(width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
     return ((x * 11 + y * 29) % 256).astype(np.uint8)
 
 
+def noise(size: tuple[int, int], seed: int = 0) -> Image.Image:
+    """Returns a picture with details everywhere."""
+    width, height = size
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
+
+
 def stored(pixels: np.ndarray, orientation: int) -> np.ndarray:
     """Returns an upright picture as it must be stored under an EXIF orientation."""
     return np.ascontiguousarray(UPRIGHT[INVERSE[orientation]](pixels))

@@ -320,13 +320,6 @@ def test_pictures_of_8_bits_stay_and_are_reencoded_as_png() -> None:
     assert kept(pictures.file_of(photo, "TIFF")).dtype == "uint8"
 
 
-def test_kept_originals_lose_their_metadata() -> None:
-    data = png_of(RGB)
-    text = pictures.png_chunk(b"tEXt", b"Author\0somebody")
-    image = kept(data[:33] + text + data[33:], strip_metadata=True)
-    assert image.kept and image.encoded == data and image.dtype == "uint16"
-
-
 @pytest.mark.parametrize("highest", [256, 1023, 65535])
 @pytest.mark.parametrize("kind", [2, 3, 5, 6])
 def test_pnm_keeps_its_values(kind: int, highest: int) -> None:
@@ -347,10 +340,9 @@ def test_jpeg_2000_keeps_its_values(pixels: np.ndarray, bits: int) -> None:
 
 @pytest.mark.parametrize("data", [png_of(RGB), tiff_of(RGB, compression="zlib"), tiff_of(FLOATS)])
 def test_truncated_files_are_faults(data: bytes) -> None:
-    for length in range(0, len(data), 31):
-        if length > 8:
-            with pytest.raises(ImageFault):
-                kept(data[:length], image_format="png")
+    for length in range(31, len(data), 31):
+        with pytest.raises(ImageFault):
+            kept(data[:length], image_format="png")
 
 
 @given(place=st.integers(8, 2000), value=st.integers(0, 255), which=st.integers(0, 2))

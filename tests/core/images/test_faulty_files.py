@@ -201,11 +201,6 @@ def test_postscript_does_not_start_a_program(monkeypatch: pytest.MonkeyPatch) ->
     assert not {"EPS", "PSD", "ICO"} & set(SUPPORTED_KINDS.values())
 
 
-def test_too_many_pixels_are_refused_from_the_header() -> None:
-    assert _reason(JPEG, max_pixels=200 * 150 - 1) == "TOO_MANY_PIXELS"
-    assert pictures.convert(JPEG, max_pixels=200 * 150).width == 200
-
-
 def test_a_bomb_is_refused_before_it_is_decoded() -> None:
     rows = zlib.compressobj(9)
     body = b"".join([rows.compress(bytes(3751)) for _ in range(30_000)]) + rows.flush()
@@ -337,21 +332,16 @@ def test_a_jpeg_that_was_cut_and_got_an_end_marker_is_truncated() -> None:
 
 
 def test_most_zeroed_and_swapped_ranges_are_detected() -> None:
-    chance, found, tried = random.Random(4), 0, 0
-    for data in JPEGS:
-        start = data.index(b"\xff\xda") + 40
-        for _ in range(6):
-            at = chance.randrange(start, len(data) - 300)
-            for damaged in (
-                data[:at] + bytes(64) + data[at + 64 :],
-                data[:at] + data[at + 128 : at + 256] + data[at : at + 128] + data[at + 256 :],
-            ):
-                tried += 1
-                try:
-                    _loaded(damaged)
-                except ImageFault:
-                    found += 1
-    assert found > tried * 0.4
+    chance, found = random.Random(4), 0
+    for data in JPEGS * 6:
+        at = chance.randrange(data.index(b"\xff\xda") + 40, len(data) - 300)
+        swapped = data[at + 128 : at + 256] + data[at : at + 128]
+        for damaged in (bytes(64), swapped):
+            try:
+                _loaded(data[:at] + damaged + data[at + len(damaged) :])
+            except ImageFault:
+                found += 1
+    assert found > len(JPEGS) * 12 * 0.4
 
 
 def test_stray_bytes_between_segments_are_a_note() -> None:
@@ -416,10 +406,9 @@ DEFECTIVE = "Image is defective, decoding aborted"
 PIXELS = FRAME + 11
 
 
-def test_an_empty_comment_in_a_gif_is_not_damage() -> None:
-    commented = GIF[:FRAME] + b"\x21\xfe\x00" + GIF[FRAME:]
-    expected = np.asarray(Image.open(io.BytesIO(commented)))
-    assert np.array_equal(np.asarray(_loaded(commented).image), expected)
+@pytest.mark.parametrize("harmless", [b"\x21\xfe\x00", b"\0\0"])
+def test_an_empty_comment_and_bytes_between_blocks_are_skipped(harmless: bytes) -> None:
+    pictures.assert_as_pillow(GIF[:FRAME] + harmless + GIF[FRAME:])
 
 
 def test_gif_codes_wider_than_a_byte_are_refused_by_name() -> None:
@@ -427,10 +416,6 @@ def test_gif_codes_wider_than_a_byte_are_refused_by_name() -> None:
     fault = pictures.fault(GIF[: PIXELS - 1] + b"\x0b" + GIF[PIXELS:])
     assert fault.reason == "UNSUPPORTED_FORMAT"
     assert "its codes begin with 11 bits" in fault.message and "convert it to PNG" in fault.message
-
-
-def test_bytes_between_blocks_are_skipped() -> None:
-    pictures.assert_as_pillow(GIF[:FRAME] + b"\0\0" + GIF[FRAME:])
 
 
 @pytest.mark.parametrize(

@@ -439,10 +439,6 @@ def test_any_box_inside_the_picture_can_be_resampled(
     assert resized.getextrema() == (77, 77)
 
 
-def noise(width: int, height: int, seed: int) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
-
-
 @pytest.mark.parametrize(
     ("resample", "sha256"),
     [
@@ -454,7 +450,7 @@ def noise(width: int, height: int, seed: int) -> Image.Image:
     ],
 )
 def test_pillow_gives_the_same_pixels_in_every_version(resample: str, sha256: str) -> None:
-    picture, digest = noise(301, 199, 0), hashlib.sha256()
+    picture, digest = pictures.noise((301, 199)), hashlib.sha256()
     for size in ((112, 4), (97, 61), (400, 300), (301, 50)):
         for box in ((0, 0, 301, 199), (0, 0, 85, 14), (3.5, 5, 250, 160)):
             digest.update(resize_rows_first(picture, size, resample, box).tobytes())
@@ -475,7 +471,7 @@ def test_the_memory_is_freed_before_the_reservation(monkeypatch: pytest.MonkeyPa
         )
 
     monkeypatch.setattr(convert, "reserve_working_bytes", reserve)
-    data = pictures.file_of(noise(61, 47, 1), "JPEG")
+    data = pictures.file_of(pictures.noise((61, 47)), "JPEG")
     image = convert_image(data, "a.jpg", ConvertSettings(resize="113x127"))
     assert left == [0]
     assert (image.width, image.height, image.channels) == (113, 127, 3)

@@ -13,12 +13,8 @@ from helpers import iso_files, pictures
 from helpers.iso_files import box
 from PIL import Image
 
-from shardwright.core.images.decode import load_checked
+from shardwright.core.images.decode import load_checked, open_image
 from shardwright.core.images.encode import installed_version
-from shardwright.core.images.faults import pillow_settings
-from shardwright.core.images.formats import heif
-from shardwright.core.images.formats.opened_image import OpenOptions
-from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
 
 pytest.importorskip("pillow_heif", reason="the extra heif is not installed")
@@ -198,9 +194,8 @@ class Heif:
 
 
 def _fault_of_parts(data: bytes) -> tuple[str, str]:
-    with pytest.raises(ImageFault) as fault, pillow_settings(MAX_PIXELS, "heif"):
-        heif.HeifImage(data, OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
-    return fault.value.reason, fault.value.message.removeprefix("heif: ")
+    fault = pictures.fault(data)
+    return fault.reason, fault.message.removeprefix("heif: ")
 
 
 @pytest.fixture
@@ -226,7 +221,7 @@ def accepted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     ],
 )  # fmt: skip
 def test_sound_parts_reach_libheif(made: Heif, accepted: list[bytes]) -> None:
-    heif.HeifImage(made.bytes(), OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
+    open_image(made.bytes(), "a", MAX_PIXELS)
     assert accepted == [made.bytes()]
 
 
@@ -280,7 +275,7 @@ def test_what_libheif_reports_becomes_a_reason(
     def refuse(*_: object) -> None:
         raise SyntaxError(words)
 
-    opened = heif.HeifImage(Heif().bytes(), OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
+    opened = open_image(Heif().bytes(), "a", MAX_PIXELS)
     monkeypatch.setattr(opened.image, "load", refuse)
     with pytest.raises(ImageFault) as fault:
         load_checked(opened, MAX_PIXELS)
@@ -292,7 +287,7 @@ def test_what_libheif_reports_becomes_a_reason(
 def test_pixels_of_another_size_than_the_header_are_damage(
     accepted: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = heif.HeifImage(Heif().bytes(), OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
+    opened = open_image(Heif().bytes(), "a", MAX_PIXELS)
     image = opened.image
     monkeypatch.setattr(image, "load", lambda: setattr(image, "_size", (4, 5)))
     with pytest.raises(ImageFault, match="its pixels do not have the size of its header"):
