@@ -259,14 +259,14 @@ def _pixels_as_file(data: bytes, place: ByteRange) -> bytes:
     has_kept_type = dtype.newbyteorder("=") in _KEPT_TYPES
     if place.keep and (has_kept_type or channels not in (1, 3, 4)):
         return tiff_of(pixels if has_kept_type else _eight_bits(pixels, dtype))
-    if channels == 1 and dtype.kind == "u" and dtype.itemsize == 2:
-        return _pnm_header(height, width, channels, 0xFFFF) + pixels.astype(">u2").tobytes()
-    narrow = _eight_bits(pixels, dtype)
+    is_deep = channels == 1 and dtype.kind == "u" and dtype.itemsize == 2
+    stored = pixels.astype(">u2") if is_deep else _eight_bits(pixels, dtype)
     if channels == 4:
         out = io.BytesIO()
-        Image.fromarray(np.ascontiguousarray(narrow)).save(out, "PNG", compress_level=0)
+        Image.fromarray(np.ascontiguousarray(stored)).save(out, "PNG", compress_level=0)
         return out.getvalue()
-    return _pnm_header(height, width, channels) + narrow.tobytes()
+    header = (5 if channels == 1 else 6, width, height, 0xFFFF if is_deep else 0xFF)
+    return b"P%d %d %d %d\n" % header + stored.tobytes()
 
 
 def tiff_of(pixels: np.ndarray) -> bytes:
@@ -305,10 +305,6 @@ def tiff_of(pixels: np.ndarray) -> bytes:
             entries.append(struct.pack("<HHI4s", tag, _TIFF_TYPES[letter], len(numbers), packed))
     head = b"II*\0" + struct.pack("<IH", _TIFF_HEAD, len(entries)) + b"".join(entries) + bytes(4)
     return head.ljust(behind, b"\0") + values + content
-
-
-def _pnm_header(height: int, width: int, channels: int, highest: int = 0xFF) -> bytes:
-    return b"P%d %d %d %d\n" % (5 if channels == 1 else 6, width, height, highest)
 
 
 def _eight_bits(pixels: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -8,13 +8,12 @@ of camera makers are not read, because each maker has a format of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from shardwright.core.images.formats import FORMATS
 from shardwright.core.images.formats.containers import GPS_DIRECTORY, tiff_tags
 from shardwright.core.images.formats.opened_image import OpenedImage
-from shardwright.schemas.units import listed
 
 POSITION, SERIAL_NUMBER, PERSON = "position", "serial_number", "person"
 #: All kinds of private data, in the order in which they are listed, and their names in sentences.
@@ -71,11 +70,6 @@ def private_metadata(data: bytes, kind: str) -> tuple[str, ...]:
         for name in _KINDS_IN[block.kind](block.content)
     }
     return tuple(name for name in PRIVATE_KINDS if name in present)
-
-
-def in_words(kinds: Sequence[str]) -> str:
-    """Returns kinds as part of a sentence: `a GPS position and a serial number`."""
-    return listed(PRIVATE_KINDS[kind] for kind in kinds)
 
 
 def _of_exif(block: bytes) -> Iterator[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -187,11 +188,18 @@ def alike(hashes: Sequence[bytes], patches: Sequence[bytes], band: int) -> Itera
     if len(hashes) < 2:
         return
     rows, patch_rows = _rows(hashes, HASH_BYTES), _rows(patches, PATCH_BYTES)
-    again, windows = _windows(rows, patch_rows, band)
-    yield from ((first, second, 0) for first, second in again)
-    for places in windows:
-        left, right = np.triu_indices(len(places), 1)
-        firsts, seconds = places[left], places[right]
+    places = np.arange(len(rows))
+    if len(places) > WINDOW:
+        _, firsts, groups = np.unique(
+            np.concatenate([rows, patch_rows], axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        first = firsts[groups.ravel()]
+        again = places[first != places]
+        yield from zip(first[again].tolist(), again.tolist(), repeat(0))
+        places = np.sort(firsts)
+    for window in _windows(places, rows, patch_rows, band):
+        left, right = np.triu_indices(len(window), 1)
+        firsts, seconds = window[left], window[right]
         distances = bits_apart(rows[firsts], rows[seconds])
         near = np.flatnonzero(distances <= MAX_HAMMING_DISTANCE)
         if len(near):
@@ -199,29 +207,17 @@ def alike(hashes: Sequence[bytes], patches: Sequence[bytes], band: int) -> Itera
         yield from zip(firsts[near].tolist(), seconds[near].tolist(), distances[near].tolist())
 
 
-def _windows(rows: Array, patch_rows: Array, band: int) -> tuple[Iterator[tuple[int, int]], Iterator[Array]]:
-    """Returns the pairs of images with equal fingerprints, and the groups of others to compare.
-
-    Pairs of equal images are empty for few images, which are all compared.
-    """
-    places = np.arange(len(rows))
+def _windows(places: Array, rows: Array, patch_rows: Array, band: int) -> Iterator[Array]:
+    """Yields the groups of images that are compared with each other; all at once if they are few."""
     if len(places) <= WINDOW:
-        return iter(()), iter((places,))
-    _, firsts, groups = np.unique(
-        np.concatenate([rows, patch_rows], axis=1), axis=0, return_index=True, return_inverse=True
-    )
-    first = firsts[groups.ravel()]
-    again = places[first != places]
-    equal = zip(first[again].tolist(), again.tolist())
-    places = np.sort(firsts)
-    if len(places) <= WINDOW:
-        return equal, iter((places,))
+        yield places
+        return
     # Similar images are near each other; each band has a different order.
     bits = np.unpackbits(rows[places], axis=1, bitorder="little")[:, _BITS[(band + 1) % BANDS]]
     direction = patch_rows[places].astype(np.float32) @ _directions()[band]  # exact: these are whole numbers
     order = places[np.lexsort((direction, *bits.T))]
-    begins = range(0, len(order) - _OVERLAP, WINDOW - _OVERLAP)
-    return equal, (np.sort(order[begin : begin + WINDOW]) for begin in begins)
+    for begin in range(0, len(order) - _OVERLAP, WINDOW - _OVERLAP):
+        yield np.sort(order[begin : begin + WINDOW])
 
 
 def _rows(values: Sequence[bytes], width: int) -> Array:

@@ -258,7 +258,7 @@ def compare_shard(task: RebuildTask, previous: PreviousState, plan: ShardPlan) -
         entries = {entry.source: entry for entry in lines}
     except (ValueError, TypeError):
         return Compared(place, True)
-    if listed_bytes and lists_decide_otherwise(entries.values(), plan.recipe):
+    if listed_bytes and any(lists_decide_otherwise(entry, plan.recipe) for entry in entries.values()):
         return Compared(place, True)
     refs = [
         ref

@@ -71,14 +71,11 @@ def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | No
     Returns:
       The uncompressed file, up to any damage, and the error (None without one).
     """
-    target = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
-    try:
+    with contextlib.ExitStack() as stack:
+        target = stack.enter_context(tempfile.TemporaryFile())
         error = decompress_into(target, source, compression)
-    except BaseException:
-        target.close()
-        raise
-    target.flush()
-    target.seek(0)
+        target.seek(0)
+        stack.pop_all()  # the caller closes it
     return target, error
 
 

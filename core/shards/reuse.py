@@ -174,7 +174,7 @@ def _outcomes_stay(
     """
     by_lists = lists_may_decide(header, recipe)
     return not any(
-        (by_lists and lists_decide_otherwise((entry,), recipe))
+        (by_lists and lists_decide_otherwise(entry, recipe))
         or (final and entry.outcome == Outcome.QUARANTINED and not can_stay(entry))
         for entry in entries
     )
@@ -185,14 +185,13 @@ def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:
     return recipe.keys.need_bytes or not _BY_BYTES.isdisjoint(header.reasons.get(Outcome.FILTERED, ()))
 
 
-def lists_decide_otherwise(entries: Iterable[Entry], recipe: ShardRecipe) -> bool:
-    """Returns whether the lists of `--include` and `--exclude` now have another outcome for any image.
+def lists_decide_otherwise(entry: Entry, recipe: ShardRecipe) -> bool:
+    """Returns whether the lists of `--include` and `--exclude` now have another outcome for an image.
 
     The digest of a shard does not contain these lists, so that a longer list changes only the shards of the
     images that it adds.
     """
-    read = (entry for entry in entries if entry.sha256)
-    return not all(_decides_same(entry, recipe, all_read=False) for entry in read)
+    return bool(entry.sha256) and not _decides_same(entry, recipe, all_read=False)
 
 
 def _decides_same(entry: Entry, recipe: ShardRecipe, all_read: bool = True) -> bool:
@@ -284,7 +283,7 @@ class _OldShard:
 
 
 @dataclass
-class PreviousRecords:
+class PreviousRecords(contextlib.AbstractContextManager["PreviousRecords"]):
     """The records of an earlier build that a shard may copy.
 
     It is a context manager, because it keeps files open.
@@ -307,9 +306,6 @@ class PreviousRecords:
     rejected: list[str] = field(default_factory=list)
     _shards: dict[tuple[str, int], _OldShard | None] = field(default_factory=dict, repr=False)
     _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
-
-    def __enter__(self) -> PreviousRecords:
-        return self
 
     def __exit__(self, *raised: object) -> None:
         self._open.close()

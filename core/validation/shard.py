@@ -13,7 +13,7 @@ from typing import IO, NamedTuple
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.concurrency.worker_pool import current_pool
-from shardwright.core.images.metadata import in_words
+from shardwright.core.images.metadata import PRIVATE_KINDS
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, read_records
 from shardwright.core.records.record_schema import RecordSchema
@@ -31,7 +31,7 @@ from shardwright.schemas.pictures import Picture
 from shardwright.schemas.plain_text import printable
 from shardwright.schemas.plan import ShardPlace, index_file, is_compressed, ledger_file
 from shardwright.schemas.statistics import RecordStatistics, Statistics
-from shardwright.schemas.units import counted
+from shardwright.schemas.units import counted, listed
 
 #: Digest of the bytes of a record, which identifies it.
 Digest = bytes
@@ -288,8 +288,8 @@ class _Records:
         check, split, problems, matched = self.check, self.task.split, list(result.problems), None
         self.count(record)
         if result.private:
-            message = f"the metadata of its image has {in_words(result.private)}"
-            problems.append((FindingCode.PRIVATE_METADATA, message))
+            kinds = listed(PRIVATE_KINDS[kind] for kind in result.private)
+            problems.append((FindingCode.PRIVATE_METADATA, f"the metadata of its image has {kinds}"))
         if self.ledger is not None:
             differences, matched = self.ledger.compare(record, result)
             problems += differences

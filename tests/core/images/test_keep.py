@@ -20,10 +20,7 @@ from PIL import Image, PngImagePlugin, features
 from shardwright.core.images.convert import map_image
 from shardwright.core.images.metadata import (
     PERSON,
-    POSITION,
     PRIVATE_KINDS,
-    SERIAL_NUMBER,
-    in_words,
     private_metadata,
     strip_metadata,
 )
@@ -258,12 +255,6 @@ def test_damaged_metadata_never_fail(noise: bytes, name: str, at: int, draw: st.
     at %= len(data)
     length = draw.draw(st.integers(0, 60))
     assert set(private_metadata(data[:at] + noise + data[at + length :], kind)) <= set(PRIVATE_KINDS)
-
-
-def test_kinds_in_words() -> None:
-    assert in_words(ALL) == "a GPS position, a serial number and a name of a person"
-    assert in_words((POSITION, SERIAL_NUMBER)) == "a GPS position and a serial number"
-    assert in_words((PERSON,)) == "a name of a person"
 
 
 #: Bytes that have a meaning between the segments of a JPEG, and a few that have none.
