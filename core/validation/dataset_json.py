@@ -138,6 +138,11 @@ class DatasetLedgers(NamedTuple):
         present = [item for item in summaries if item is not None]
         return None if self.salvaged or len(present) < len(summaries) else present
 
+    def by_file(self, dataset: Dataset) -> dict[str, LedgerSummary | None]:
+        """Returns the summaries of all ledgers, with and without a shard, by the path of the ledger."""
+        of_shards = {path: self.by_shard.get(shard) for shard, path in dataset.ledger_files().items()}
+        return {**of_shards, **self.without_shard}
+
 
 def gather_ledgers(directory: str, checks: Iterable[ShardCheck], files: Sequence[str]) -> DatasetLedgers:
     """Collects the summaries of all ledgers, and reads the ledgers without a shard.
@@ -239,20 +244,26 @@ def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) 
     if data is None:
         yield wrong("the file is missing; convert wrote it")
         return
+    sha256 = hashlib.sha256(data).hexdigest()
     if ledgers.complete is not None:
-        files = list(_ledgers(dataset, ledgers))
+        files = [
+            LedgerFile(file, summary.counted.counts, summary.sha256)
+            for file, summary in ledgers.by_file(dataset).items()
+            if summary is not None
+        ]
         digest = hashlib.sha256()
         with sorted_lines(quarantined_lines(directory, files)) as texts:
             for text in texts:
                 digest.update(text)
-        if digest.hexdigest() != _sha256(data):  # only then, all lines are needed in memory
+        if digest.hexdigest() != sha256:  # only then, all lines are needed in memory
             with sorted_lines(quarantined_lines(directory, files)) as texts:
                 problems = list(_differing_lines(data, b"".join(texts)))
             yield from map(wrong, problems)
             if problems:
                 return
-    if dataset.files.get(QUARANTINE_JSONL, _sha256(data)) != _sha256(data):
-        yield wrong(other_digest(_sha256(data), dataset.files[QUARANTINE_JSONL]))
+    recorded = dataset.files.get(QUARANTINE_JSONL, sha256)
+    if recorded != sha256:
+        yield wrong(other_digest(sha256, recorded))
 
 
 def _differing_lines(data: bytes, expected: bytes) -> Iterator[str]:
@@ -267,15 +278,6 @@ def _differing_lines(data: bytes, expected: bytes) -> Iterator[str]:
         yield f"{counted(len(left_out), 'quarantined image')} missing, such as {_key_of(left_out[0])}"
 
 
-def _ledgers(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[LedgerFile]:
-    """Yields all ledgers, with and without a shard, as they were checked."""
-    own = dataset.ledger_files()
-    by_file = {own[file]: summary for file, summary in ledgers.by_shard.items()} | dict(ledgers.without_shard)
-    for file, summary in by_file.items():
-        if summary is not None:
-            yield LedgerFile(file, summary.counted.counts, summary.sha256)
-
-
 def _key_of(line: bytes) -> str:
     try:
         return repr(json.loads(line)["key"])
@@ -284,10 +286,6 @@ def _key_of(line: bytes) -> str:
 
 
 # --- files ---
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequence[str]) -> Iterator[Finding]:
@@ -300,8 +298,7 @@ def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequenc
             continue
         message = "the file is not the ledger of a shard of dataset.json"
         yield Finding(FindingCode.LEDGER_MISMATCH, message, file)
-    summaries = {path: ledgers.by_shard.get(file) for path, file in own.items()}
-    for path, summary in {**summaries, **ledgers.without_shard}.items():
+    for path, summary in ledgers.by_file(dataset).items():
         recorded = dataset.files.get(path)
         if summary is not None and recorded is not None and summary.sha256 != recorded:
             message = f"{path}: {other_digest(summary.sha256, recorded)}"
@@ -339,19 +336,14 @@ def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
         if name in contents and name not in dataset.sidecars:
             yield _wrong(f"field 'sidecars.{name}' is missing; convert wrote that file")
         elif name in dataset.sidecars and dataset.sidecars[name] != computed.sidecars.get(name):
-            yield from _not_as_made(directory, name, dataset.sidecars[name], contents.get(name))
-
-
-def _not_as_made(directory: str, name: str, recorded: str, expected: bytes | None) -> Iterator[Finding]:
-    """Reports the first line that differs from the computed file, unless the digest is already wrong."""
-    data = storage.read_if_exists(storage.join(directory, name))
-    if data is None or _sha256(data) != recorded:
-        return  # already reported
-    pairs = zip(data.split(b"\n"), (expected or b"").split(b"\n"))
-    line = next((position for position, (stored, true) in enumerate(pairs, 1) if stored != true), 0)
-    where = f"line {line}" if line else "its end"
-    message = f"{where} differs from what dataset.json gives"
-    yield Finding(FindingCode.SIDECAR_MISMATCH, message, name)
+            data = storage.read_if_exists(storage.join(directory, name))
+            if data is None or hashlib.sha256(data).hexdigest() != dataset.sidecars[name]:
+                continue  # already reported
+            pairs = zip(data.split(b"\n"), contents.get(name, b"").split(b"\n"))
+            line = next((position for position, (stored, true) in enumerate(pairs, 1) if stored != true), 0)
+            where = f"line {line}" if line else "its end"
+            message = f"{where} differs from what dataset.json gives"
+            yield Finding(FindingCode.SIDECAR_MISMATCH, message, name)
 
 
 def check_dataset_json(

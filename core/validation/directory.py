@@ -188,11 +188,8 @@ def check_version_files(directory: str, dataset: Dataset, files: Sequence[str]) 
     if record.fingerprint not in ("", dataset.fingerprint):
         yield _wrong(VERSION_JSON, "field 'fingerprint' differs from dataset.json")
     yield from compare_files(directory, record.files, FindingCode.REPORT_MISMATCH, VERSION_JSON, "rebuild")
-    if CHECK_LIST in record.files and CHECK_LIST in present:
-        yield from _check_stored_checks(directory, present)
-
-
-def _check_stored_checks(directory: str, present: set[str]) -> Iterator[Finding]:
+    if CHECK_LIST not in record.files or CHECK_LIST not in present:
+        return
     document = json_object(_read(directory, CHECK_LIST))
     listed = document.get("files") if has_own_digest(document) else None
     if not isinstance(listed, Mapping):

@@ -94,18 +94,16 @@ class LedgerCheck:
         self._entry: Entry | None = None
         self._fault = ""
         self._shard, self._terms = shard, terms
-        self._keeps = terms is not None and terms.keeps
         self._totals = ShardTotals()
         self._plan_digest = PlanDigest(terms.recipe) if terms is not None else None
         self._first: tuple[int, str] | None = None
         self._last: tuple[int, str] | None = None
-        self._header: dict[str, Any] = {}
         header = self._next_line()
+        self._header: dict[str, Any] = header or {}
         if header is not None and header.get("ledger_version") != LEDGER_VERSION:
             self._give_up("it is of another version")
         elif header is not None and header.get("sha256") != shard.sha256:
             self._give_up("it belongs to another shard: its sha256 is not the one in dataset.json")
-        self._header = header or {}
         self._advance()
 
     def compare(self, record: Record, result: CheckedRecord) -> tuple[list[Problem], Entry | None]:
@@ -121,8 +119,12 @@ class LedgerCheck:
         self._advance()
         problems: list[Problem] = []
         # Without a digest, a salvage kept it, perhaps without knowing which record it is.
-        if entry.digest and self._is_early(entry.source):
-            problems.append((FindingCode.RECORD_ORDER, "the plan places it before an earlier record"))
+        if entry.digest and self._terms is not None:
+            order = shard_order(self._terms.seed, entry.source)
+            if self._last is not None and order < self._last:
+                problems.append((FindingCode.RECORD_ORDER, "the plan places it before an earlier record"))
+            self._first = min(self._first or order, order)
+            self._last = max(self._last or order, order)
         if difference := self._difference(entry, len(record.data) + FRAME_BYTES, result):
             return [(FindingCode.LEDGER_MISMATCH, difference), *problems], None
         return problems, entry
@@ -143,7 +145,8 @@ class LedgerCheck:
                 f"its source's sha256 begins {(result.source or '')[:12]}, "
                 f"the shard's ledger says {entry.sha256[:12]}"
             )
-        if entry.stored == "kept" and result.stored_sha256 not in ("", entry.sha256) and self._keeps:
+        keeps = self._terms is not None and self._terms.keeps
+        if entry.stored == "kept" and result.stored_sha256 not in ("", entry.sha256) and keeps:
             return "the shard's ledger says that its image has the source's own bytes, but it has others"
         if entry.stored == "encoded" and result.bare is False:
             return (
@@ -164,16 +167,6 @@ class LedgerCheck:
             label = entry.label.replace(LABEL_SEPARATOR, ", ")
             return f"its class is {', '.join(result.classes)!r}, the shard's ledger says {label!r}"
         return ""
-
-    def _is_early(self, key: str) -> bool:
-        """Returns whether a record should come before an earlier one; remembers its sort key."""
-        if self._terms is None:
-            return False
-        order = shard_order(self._terms.seed, key)
-        is_early = self._last is not None and order < self._last
-        self._first = min(self._first or order, order)
-        self._last = max(self._last or order, order)
-        return is_early
 
     @cached_property
     def summary(self) -> LedgerSummary | None:

@@ -220,7 +220,7 @@ _SHOWN_IDS = 5
 
 
 def check_masks(values: ValuesByRole, schema: RecordSchema) -> Iterator[Problem]:
-    """Decodes the masks and compares their sizes with the image's, and their values with the classes.
+    """Decodes the masks and compares them with the image's size, the classes, and the format in the record.
 
     For each feature, only the first problem of each kind is described.
     """
@@ -235,14 +235,9 @@ def check_masks(values: ValuesByRole, schema: RecordSchema) -> Iterator[Problem]
                 if code not in seen:
                     yield code, f"{MASKS[role]}{f' {i}' if of_objects else ''}: {message}"
                 seen.add(code)
-    yield from _check_format(values)
-
-
-def _check_format(values: ValuesByRole) -> Iterator[Problem]:
-    """Compares the mask format that the record states with the mask's bytes."""
-    mask = only_bytes(values, FeatureRole.SEMANTIC_MASK)
+    semantic_mask = only_bytes(values, FeatureRole.SEMANTIC_MASK)
     declared = only_text(values, FeatureRole.SEMANTIC_FORMAT)
-    kind = kind_of(mask[:HEAD_BYTES]) if mask else None
+    kind = kind_of(semantic_mask[:HEAD_BYTES]) if semantic_mask else None
     if kind is not None and declared is not None and declared.lower() != kind:
         message = f"{MASKS[FeatureRole.SEMANTIC_MASK]} is {kind} but the record says {declared!r}"
         yield FindingCode.FORMAT_MISMATCH, message

@@ -230,20 +230,15 @@ def _parse(data: bytes, schema: RecordSchema, split: str) -> StoredCheck | None:
     Raises:
       OSError, ValueError or the like: If the contents are damaged.
     """
-    document = json.loads(_unpack(data))
-    there, now = document["labels"], len(schema.labels or ())
-    if there > now or bool(there) != bool(now) or document["terms"] != _terms(schema, split, there):
-        return None
-    return from_json(StoredCheck, document)
-
-
-def _unpack(data: bytes) -> bytes:
-    """Unpacks a file within a size limit."""
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
         unpacked = file.read(_MAX_BYTES + 1)
     if len(unpacked) > _MAX_BYTES:
         raise ValueError(f"it unpacks to more than {_MAX_BYTES} bytes")
-    return unpacked
+    document = json.loads(unpacked)
+    there, now = document["labels"], len(schema.labels or ())
+    if there > now or bool(there) != bool(now) or document["terms"] != _terms(schema, split, there):
+        return None
+    return from_json(StoredCheck, document)
 
 
 def _terms(schema: RecordSchema, split: str, labels: int) -> dict[str, Any]:
