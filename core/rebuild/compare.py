@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
@@ -265,24 +266,20 @@ def compare_shard(task: RebuildTask, previous: PreviousState, plan: ShardPlan) -
         for ref in plan.refs
         if ref.key in doubtful or (ref.is_candidate and ref.key in entries and not can_stay(entries[ref.key]))
     ]
-    content_changed = bool(refs) and _have_other_content(refs, plan.recipe, entries)
+    content_changed = any([*map_refs(partial(_has_other_content, plan.recipe, entries), refs)])
     return Compared(place, content_changed or is_missing, content_changed)
 
 
-def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: Mapping[str, Entry]) -> bool:
-    """Returns whether any source has other bytes, or another reason to be left out, than its ledger."""
-
-    def has_other_content(ref: ImageRef) -> bool:
-        entry = entries.get(ref.key)
-        if entry is None:
-            return True
-        read = read_ref(ref, recipe, (entry.sha256, entry.mask_sha256))
-        if read.problem is not None:
-            outcome = read.problem.reason, read.problem.message, read.sha256
-            return outcome != (entry.reason, entry.message, entry.sha256)
-        return not read.same
-
-    return any([*map_refs(has_other_content, refs)])
+def _has_other_content(recipe: ShardRecipe, entries: Mapping[str, Entry], ref: ImageRef) -> bool:
+    """Returns whether a source has other bytes, or another reason to be left out, than its ledger states."""
+    entry = entries.get(ref.key)
+    if entry is None:
+        return True
+    read = read_ref(ref, recipe, (entry.sha256, entry.mask_sha256))
+    if read.problem is not None:
+        outcome = read.problem.reason, read.problem.message, read.sha256
+        return outcome != (entry.reason, entry.message, entry.sha256)
+    return not read.same
 
 
 def decide(

@@ -93,8 +93,13 @@ def finish(
       EngineError: If the outcome cannot be written. A cleanup that fails is a warning.
     """
     outcome_before = read_outcome(task)
-    if previous.ended:
-        _remove_leftovers(task, record)
+    if previous.ended:  # the engine may have run the job's listing again after the end
+        remaining = f"The remaining files in {printable(task.directory)} could not be removed"
+        with warned(partial(stage, task, "warning"), remaining):
+            if record is None:
+                remove_version(task.output, task.version)
+            else:
+                Spool(task.directory).remove()
     if outcome_before is not None:  # the engine ran this step again
         return _raise_refusal(outcome_before)
     outcome = _outcome(task, previous, decision, record)
@@ -259,16 +264,6 @@ def refusal_message(place: str, record: VersionRecord) -> str:
         f"Version {record.version} was refused and {stays}: {messages}{more}; look at it with "
         f"`shardwright report {shell_word(place)}`, and accept it with `{accept_command(place, record)}`."
     )
-
-
-def _remove_leftovers(task: RebuildTask, record: VersionRecord | None) -> None:
-    """Removes what an engine spooled when it ran the job's listing again after the end."""
-    what = f"The remaining files in {printable(task.directory)} could not be removed"
-    with warned(partial(stage, task, "warning"), what):
-        if record is None:
-            remove_version(task.output, task.version)
-        else:
-            Spool(task.directory).remove()
 
 
 def _raise_refusal(outcome: dict[str, Any]) -> dict[str, Any]:

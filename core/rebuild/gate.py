@@ -140,10 +140,6 @@ class Accepted:
         new = [finding for finding in group.findings if _identity(finding) not in accepted]
         return len(new), f"{new[0].key or new[0].shard}: {new[0].sentence}" if new else ""
 
-    def new_images(self, dataset: Dataset) -> int:
-        """Returns the number of bad images that were not accepted."""
-        return max(0, int(dataset.ledger["quarantined"]) - self.bad_images)
-
     def weigh(self, violation: Violation, new: int, first: str = "") -> Violation:
         """Returns a violation, as a warning if it was accepted and there are no more faults since.
 
@@ -254,7 +250,7 @@ def gate_version(
             tried = bad + dataset.ledger["written"]
             text = f"{value} of the images are bad ({bad:,} of {tried:,}; limit {most})"
             item = Violation("bad_images", "max_bad_fraction", Severity.ERROR, text)
-            judged.append((item, accepted.weigh(item, accepted.new_images(dataset))))
+            judged.append((item, accepted.weigh(item, max(0, bad - accepted.bad_images))))
         # What readers have now was accepted after the rollback, so it is not refused once more.
         held = previous.dataset.fingerprint if previous.dataset is not None else ""
         same = (about for what, about in previous.rolled_back if what == dataset.fingerprint != held)

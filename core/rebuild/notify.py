@@ -90,6 +90,10 @@ def _sentence(event: str, facts: Mapping[str, Any]) -> str:
 def _run(command: Sequence[str], facts: Mapping[str, Any]) -> str:
     """Runs a command; returns the error, or an empty text."""
     hook_name = f"The hook {one_line(command[0])}"
+    environment = {**os.environ, **_variables(facts)}
+    folder, name = os.path.split(environment.get("TMPDIR", ""))
+    if name.startswith(RUN_FOLDER):  # what a command leaves running needs a folder that stays
+        environment["TMPDIR"] = folder
     with contextlib.ExitStack() as stack:
         try:
             # Files and not pipes, which a command need not read, and its children may keep open.
@@ -98,7 +102,7 @@ def _run(command: Sequence[str], facts: Mapping[str, Any]) -> str:
             document.seek(0)
             process = subprocess.Popen(
                 command, stdin=document, stdout=subprocess.DEVNULL, stderr=errors,
-                env={**os.environ, **_temporary_folder(), **_variables(facts)}, start_new_session=True,
+                env=environment, start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
@@ -120,12 +124,6 @@ def _run(command: Sequence[str], facts: Mapping[str, Any]) -> str:
     ended = f"exit status {status}" if status > 0 else f"signal {-status}"
     words = f": {one_line(lines[-1])[:_MAX_ERROR_CHARACTERS]}" if lines else ""
     return f"{hook_name} failed with {ended}{words}; run it by hand with the JSON of a run on stdin."
-
-
-def _temporary_folder() -> dict[str, str]:
-    """Returns the variable for a folder that is still there for what a command leaves running."""
-    folder, name = os.path.split(os.environ.get("TMPDIR", ""))
-    return {"TMPDIR": folder} if name.startswith(RUN_FOLDER) else {}
 
 
 def _variables(facts: Mapping[str, Any]) -> dict[str, str]:

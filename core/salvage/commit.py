@@ -169,8 +169,7 @@ def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:
 
 def _write_quarantine(job: SalvageJob, results: Iterable[ShardResult]) -> str:
     """Writes the old lines of `quarantine.jsonl` and one for each lost record, by key; returns its sha256."""
-    old = (line for line in _old_quarantine(job) if line["key"])
-    every = chain(old, quarantined_lines(job.output, ledgers_of(results)))
+    every = chain(_old_quarantine(job), quarantined_lines(job.output, ledgers_of(results)))
     with sorted_lines(every, key=lambda line: str(line["key"])) as lines:
         return write_in_parts(job.output, files.QUARANTINE_JSONL, _without_repeats(lines), job.hold)
 
@@ -191,12 +190,12 @@ def _without_repeats(texts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
-    """Yields the readable lines of the dataset's own quarantine list."""
+    """Yields the readable lines with a key of the dataset's own quarantine list."""
     path = storage.join(job.directory, files.QUARANTINE_JSONL)
     with contextlib.suppress(FileNotFoundError), storage.open_local(path) as file:
         for line in file:
             value = json_object(line.decode("utf-8", "replace"))
-            if isinstance(value.get("key"), str):
+            if value.get("key") and isinstance(value["key"], str):
                 yield value
 
 

@@ -102,21 +102,6 @@ def record_data(file: IO[bytes], row: SoundRecord) -> bytes:
     return file.read(row.length - FRAME_BYTES)
 
 
-def read_entries(directory: str, place: ShardPlace, shard: Shard) -> dict[str, Entry]:
-    """Returns the entries of a shard's ledger by key; none if it is missing, damaged or of another build.
-
-    Args:
-      directory: The dataset directory.
-      place: Place of the shard.
-      shard: The shard's entry in `dataset.json`.
-    """
-    data = storage.read_if_exists(storage.join(directory, ledger_file(*place)))
-    try:
-        return {entry.key: entry for entry in load_ledger(data or b"", shard.sha256)[1]}
-    except ValueError:
-        return {}
-
-
 def rows_by_key(
     rows: Sequence[SoundRecord], entries: Mapping[str, Entry], has_keys: bool, bytes_tell: bool
 ) -> dict[str, list[SoundRecord]] | None:
@@ -229,7 +214,7 @@ class _Shard:
       recipe: Recipe for converting images.
       place: Place of the shard.
       name: Name of the file. None if the dataset has no such shard.
-      entries: Entries of its ledger.
+      entries: Entries of its ledger by key. None if there is no usable ledger.
       items: Images to compare.
       lost: Rows without an image.
       limit_cut: Sort key of the first image that the limit left out. None if there is none.
@@ -239,8 +224,8 @@ class _Shard:
     facts: ComparisonSettings
     recipe: ShardRecipe
     place: ShardPlace
-    name: str | None
-    entries: Mapping[str, Entry]
+    name: str | None = None
+    entries: Mapping[str, Entry] = field(default_factory=dict)
     items: list[_Item] = field(default_factory=list)
     lost: list[tuple[str, SoundRecord]] = field(default_factory=list)
 
@@ -273,14 +258,17 @@ def compare_shard(
     shards = dataset.splits.get(split, ())
     place = ShardPlace(split, number, len(shards))
     refs.sort(key=lambda ref: shard_order(comparison.settings.seed, ref.key))
-    facts, recipe = comparison.facts(), comparison.recipe()
+    facts = comparison.facts()
+    work = _Shard(comparison, facts, comparison.recipe(), place)
     if number >= len(shards):
-        work = _Shard(comparison, facts, recipe, place, None, {})
         _place(work, refs, {})
         yield from _compare(work, None)
         return
     shard: Shard = shards[number]
-    work = _Shard(comparison, facts, recipe, place, shard.file, read_entries(directory, place, shard))
+    work.name = shard.file
+    ledger = storage.read_if_exists(storage.join(directory, ledger_file(*place)))
+    with contextlib.suppress(ValueError):  # it is missing, damaged or of another build
+        work.entries = {entry.key: entry for entry in load_ledger(ledger or b"", shard.sha256)[1]}
     path = storage.join(directory, shard.file)
     try:
         # Other checks report damage.

@@ -161,12 +161,14 @@ def test_accepted_findings_do_not_refuse_the_next_versions_but_new_ones_do(
     # The next version is compared with this one, which nobody had to accept.
     for number in range(8):
         shutil.copy(folder / "source" / "bee" / "0.png", folder / "source" / "bee" / f"copy{number}.png")
+    shutil.copy(folder / "source" / "ant" / "bad0.png", folder / "source" / "ant" / "bad3.png")
     assert cli.main(["rebuild", "--job", str(job)]) == ExitCode.REFUSED
     message = rf"; \d are new since version {record.version}, the first: bee/\S+: same source"
     assert re.search(message, capsys.readouterr().err)
+    new_image = f"; 1 is new since version {record.version}"
     record = list_versions(output)[-1]
-    assert record.accepted == ("max_bad_fraction",)
-    with pytest.raises(DataRefused, match="--accept SPLIT_LEAKAGE"):
+    assert record.accepted == () and record.refusals[-1].message.endswith(new_image)
+    with pytest.raises(DataRefused, match="--accept SPLIT_LEAKAGE,max_bad_fraction"):
         publish(f"{output}@{record.version}")
 
 

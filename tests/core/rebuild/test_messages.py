@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import read_dataset
 from shardwright.core.lease import Lease
 from shardwright.core.rebuild.gate import Accepted
 from shardwright.core.rebuild.notify import OUTCOMES, Value, metrics_text, run_values, write_metrics
@@ -64,15 +63,6 @@ def test_a_pair_is_the_same_in_either_order() -> None:
     new = _weigh(accepted, 2, _pair("b", "a"), _pair("c", "a"))
     message = "some leak; 1 is new since version v1, the first: c: same source bytes"
     assert (new.severity, new.message) == (Severity.ERROR, message)
-
-
-def test_more_bad_images_than_were_accepted_refuse(sound_dataset: Path) -> None:
-    dataset = read_dataset(str(sound_dataset))
-    dataset = replace(dataset, ledger={**dataset.ledger, "quarantined": 4})
-    accepted = Accepted("v1", ("bad_images",), bad_images=3)
-    bad = Violation("bad_images", "max_bad_fraction", Severity.ERROR, "too many")
-    weighed = accepted.weigh(bad, accepted.new_images(dataset))
-    assert weighed == bad._replace(message="too many; 1 is new since version v1")
 
 
 def test_findings_of_a_code_that_nobody_accepted_refuse() -> None:
