@@ -81,7 +81,7 @@ class FeatureSpec:
         is_bare = self.fill is FeatureRole.ENCODED and self.encoding is not Encoding.TENSOR
         return self.dtype if is_bare else ""
 
-    @property
+    @cached_property
     def length(self) -> int | None:
         """Number of values in a record; None if it varies."""
         sizes = [size for size in self.shape if size is not None]

@@ -194,25 +194,20 @@ def check_recipes(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding
         file: item for file, item in ledgers.by_shard.items() if item is not None and item.header.sha256
     }
     for name in ("recipe", "plan_digest"):
-        recorded = {file: getattr(item.header, name) for file, item in summaries.items()}
-        expected = {file: item.plan_digest for file, item in summaries.items()}
-        if name == "recipe":
-            expected = dict.fromkeys(summaries, recipes.record)
-        # Salvage leaves these fields empty.
-        wrong = [
-            file
-            for file, value in sorted(recorded.items())
-            if value != expected[file] and (value or not ledgers.salvaged)
-        ]
-        if wrong and len(wrong) == len(recorded) and (len(recorded) > 1 or name == "recipe"):
+        wrong: dict[str, tuple[str, str]] = {}
+        for file, item in sorted(summaries.items()):
+            value = getattr(item.header, name)
+            true = recipes.record if name == "recipe" else item.plan_digest
+            if value != true and (value or not ledgers.salvaged):  # salvage leaves these fields empty
+                wrong[file] = value, true
+        if wrong and len(wrong) == len(summaries) and (len(summaries) > 1 or name == "recipe"):
             yield _wrong(
                 "its fields 'settings' and 'versions' differ from those that the shards were made with: "
-                f"{name!r} differs in {'all ledgers' if len(recorded) > 1 else 'the ledger'}"
+                f"{name!r} differs in {'all ledgers' if len(summaries) > 1 else 'the ledger'}"
             )
             return
-        for file in wrong:
-            what = f"field {name!r} of its ledger's header"
-            message = mismatch(what, recorded[file][:_HEX], expected[file][:_HEX])
+        for file, (value, true) in wrong.items():
+            message = mismatch(f"field {name!r} of its ledger's header", value[:_HEX], true[:_HEX])
             yield Finding(FindingCode.LEDGER_MISMATCH, message, file)
 
 

@@ -230,8 +230,8 @@ def rows_of_ledger(entries: Iterable[Entry], split: str, file: str) -> Iterator[
     for number, entry in enumerate(entries):
         # Images that --map made of one source may have different classes.
         labels = () if entry.source_key else labels_of(entry)
-        record = ComparedRecord(file, number, entry.offset or 0, entry.key, split, labels)
-        yield record._replace(source=entry.sha256 or None)
+        place = file, number, entry.offset or 0, entry.key
+        yield ComparedRecord(*place, split, labels, source=entry.sha256 or None)
 
 
 def labels_of(entry: Entry) -> tuple[str, ...]:

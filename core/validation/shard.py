@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from hashlib import blake2b
 from itertools import tee, zip_longest
 from typing import IO, NamedTuple
@@ -25,7 +25,6 @@ from shardwright.core.validation.record import CheckedRecord, RecordChecker, aft
 from shardwright.schemas.codes import DAMAGES, CheckDepth, FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding, FindingSummary
-from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.ledger import index_line
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.plain_text import printable
@@ -251,10 +250,6 @@ class _Records:
     ledger: LedgerCheck | None = None
     index: bytearray = field(default_factory=bytearray)
 
-    @cached_property
-    def _specs(self) -> dict[str, FeatureSpec]:
-        return {spec.name: spec for spec in self.schema.features}
-
     def find(
         self, code: FindingCode, message: str, at: Record | DamagedRange | None = None, key: str | None = None
     ) -> None:
@@ -310,13 +305,13 @@ class _Records:
                 labels = labels_of(matched)
             if matched.source_key:  # --map made several images of one source, which may differ in class
                 labels, picture_source = (), None
-        row = ComparedRecord(self.task.file, record.number, record.offset, result.key, split, labels)
-        check.rows.append(row._replace(source=source))
+        place = self.task.file, record.number, record.offset, result.key
+        check.rows.append(ComparedRecord(*place, split, labels, source=source))
         if digest:
             # A record without a digest is decoded again in the next version, and its finding made again.
             check.digests.append(b"" if result.problems or result.private else digest)
         if result.features is not None:
-            check.features.add(result.features, self._specs)
+            check.features.add(result.features, {spec.name: spec for spec in self.schema.features})
         if result.picture is not None:
             check.pictures.append(
                 result.picture._replace(

@@ -249,21 +249,6 @@ def _terms(schema: RecordSchema, split: str, labels: int) -> dict[str, Any]:
       split: Split of the shard.
       labels: Number of classes that count.
     """
-    return {
-        "format_version": FORMAT_VERSION,
-        "software": _software(),
-        "split": split,
-        "schema": _contract_digest(schema, labels),
-    }
-
-
-def _software() -> dict[str, str]:
-    """Returns the versions of the software that decodes and judges images."""
-    here = {"shardwright": __version__, "numpy": np.__version__, "machine": platform.machine()}
-    return {**codec_versions(), **here}
-
-
-def _contract_digest(schema: RecordSchema, labels: int) -> str:
     names = schema.labels
     promised = {
         "features": to_json(schema.features),
@@ -273,7 +258,18 @@ def _contract_digest(schema: RecordSchema, labels: int) -> str:
         "unlabelled": schema.unlabelled,
         "pixels": schema.pixels,
     }
-    return hashlib.sha256(canonical_json(promised).encode("utf-8", "surrogatepass")).hexdigest()
+    return {
+        "format_version": FORMAT_VERSION,
+        "software": _software(),
+        "split": split,
+        "schema": hashlib.sha256(canonical_json(promised).encode("utf-8", "surrogatepass")).hexdigest(),
+    }
+
+
+def _software() -> dict[str, str]:
+    """Returns the versions of the software that decodes and judges images."""
+    here = {"shardwright": __version__, "numpy": np.__version__, "machine": platform.machine()}
+    return {**codec_versions(), **here}
 
 
 def _files(task: ShardTask) -> dict[str, Any]:

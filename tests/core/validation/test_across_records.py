@@ -7,6 +7,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -168,6 +169,7 @@ def test_smooth_pictures_of_other_brightness_are_in_other_buckets() -> None:
 
 def test_pictures_without_measurements_are_left_out() -> None:
     assert find_duplicates([picture(number, looks())._replace(quality=None) for number in range(3)]) == []
+    assert bands_of([], []) == []
 
 
 def test_every_picture_is_reported_with_the_first_similar_one_of_the_most_severe_pairs() -> None:
@@ -250,10 +252,6 @@ def test_a_worker_keeps_only_some_of_many_equal_pictures(monkeypatch: pytest.Mon
     assert found == find_duplicates(crowd, seed=5) and 9 <= len(found) <= 99
 
 
-def test_no_pictures_have_no_bands() -> None:
-    assert bands_of([], []) == []
-
-
 ROWS = st.builds(
     ComparedRecord,
     file=st.just(""),
@@ -305,16 +303,12 @@ def test_a_source_in_two_classes_is_reported() -> None:
     assert found_in(row(0, "train", "cat", source=None), row(1, "train", "dog", source=None)) == []
 
 
-def test_a_source_in_two_classes_and_two_splits_is_reported_as_both() -> None:
-    found = found_in(row(0, "test", "cat"), row(1, "train", "dog"))
-    assert found == [(code, "key 1", "key 0") for code in ("LABEL_CONFLICT", "SPLIT_LEAKAGE")]
-
-
-def test_findings_name_both_records() -> None:
+def test_a_source_in_two_classes_and_two_splits_is_reported_as_both_with_both_records() -> None:
     rows = [row(0, "test", "it's"), row(4, "train", "a", "b")]
     (pack,) = bucket_rows(rows, 1, keys=False)
     leak, conflict = compare_bucket((pack[0], [pack[1]]))
-    assert leak.message == conflict.message
+    assert (leak.code, conflict.code) == (FindingCode.SPLIT_LEAKAGE, FindingCode.LABEL_CONFLICT)
+    assert leak == replace(conflict, code=leak.code)
     assert conflict.message == (
         "same source bytes as record 0 of test-0, in split 'test', of class \"it's\", not 'a' and 'b'"
     )

@@ -306,7 +306,6 @@ RAW = noise("uint16", 3)
     ("pixels", "stored", "changed", "code", "message"),
     [
         (RAW, "raw", {"image/dtype": b"int16"}, "WRONG_VALUE", "'int16', not one of uint8, uint16, float32"),
-        (RAW, "png", {"image/dtype": b"UINT16"}, "WRONG_VALUE", "'UINT16', not one of"),
         (RAW, "png", {"image/dtype": b"\xff"}, "NOT_UTF8", "'image/dtype'"),
         (RAW, "png", {"image/dtype": None}, "MISSING_FEATURE", "'image/dtype' is missing"),
         (RAW, "raw", {"image/dtype": b"uint8"}, "SIZE_MISMATCH", "180 raw bytes are not 6 x 5 x 3 of uint8"),
@@ -314,7 +313,6 @@ RAW = noise("uint16", 3)
         (RAW, "raw", {"image/encoded": RAW.tobytes()[:-1]}, "SIZE_MISMATCH", "179 raw bytes are not"),
         (RAW, "raw", {"image/channels": 4}, "SIZE_MISMATCH", "180 raw bytes are not 6 x 5 x 4 of uint16"),
         (RAW, "png", {"image/dtype": b"uint8"}, "FORMAT_MISMATCH", "are uint16, but the record says uint8"),
-        (RAW, "png", {"image/dtype": b"float32"}, "FORMAT_MISMATCH", "but the record says float32"),
         (RAW, "png", {"image/channels": 1}, "SIZE_MISMATCH", "channels is 3 but the record says 1"),
         (noise("uint8", 3), "png", {"image/dtype": b"uint16"}, "FORMAT_MISMATCH", "are uint8, but"),
         (RAW, "png", {"image/format": b"raw"}, "SIZE_MISMATCH", "raw bytes are not 6 x 5 x 3 of uint16"),
