@@ -101,7 +101,16 @@ def set_worker_processes(count: int) -> None:
 
 def worker_processes() -> int:
     """Returns the number of worker processes on this machine, at most one for each processor."""
-    return _processes_of_pool or min(usable_cpus(), _processes_here(values_of(job_options())))
+    if _processes_of_pool:
+        return _processes_of_pool
+    values = values_of(job_options())
+    if "dataflow" in (values.get("runner") or "").lower():  # one SDK process per vCPU by default
+        count = 0 if experiment(values, "no_use_multiple_sdk_containers") is None else 1
+    elif values.get("direct_running_mode") == "multi_processing":
+        count = values["direct_num_workers"]
+    else:
+        count = int(values.get("sdk_worker_parallelism") or 1)  # a text, if given
+    return min(usable_cpus(), count or sys.maxsize)  # 0: the engine decides
 
 
 def usable_memory(cgroup: Path = _CGROUP) -> int:
@@ -115,13 +124,3 @@ def usable_memory(cgroup: Path = _CGROUP) -> int:
         with contextlib.suppress(OSError, ValueError):  # no such limit, or `max`
             limits.append(int((cgroup / name).read_text()))
     return min(limits)
-
-
-def _processes_here(values: Mapping[str, Any]) -> int:
-    """Returns the number of worker processes on this machine, according to Beam's options."""
-    if "dataflow" in (values.get("runner") or "").lower():  # one SDK process per vCPU by default
-        return sys.maxsize if experiment(values, "no_use_multiple_sdk_containers") is None else 1
-    if values.get("direct_running_mode") == "multi_processing":
-        return values["direct_num_workers"] or sys.maxsize
-    count = int(values.get("sdk_worker_parallelism") or 1)  # a text, if given
-    return count or sys.maxsize  # 0: the engine decides

@@ -120,7 +120,7 @@ class WorkerPool:
         self,
         function: Callable[..., Result],
         *args: Any,
-        crashed: Callable[[str], Result] | None = None,
+        crashed: Callable[[str], Result],
     ) -> Result:
         """Runs a function in a worker process, also if threads convert, and returns its result.
 
@@ -128,7 +128,6 @@ class WorkerPool:
           function: The function.
           *args: Its arguments.
           crashed: Returns the result, from the signal or exit code, if the function ended the process.
-            Without it, such an end is an error.
 
         Raises:
           EngineError: If no process can be started, or it was killed.
@@ -139,9 +138,8 @@ class WorkerPool:
         self.start()
         # The process may have been started when this one worked in another folder.
         packed = _packed(partial(_apply_in, os.getcwd(), function))
-        result_of_crash = None if crashed is None else lambda _, how: crashed(how)
-        results: list[Result] = self._run_in_process(packed, result_of_crash, [args])
-        return results[0]
+        (result,) = self._run_in_process(packed, lambda _, how: crashed(how), [args])
+        return result
 
     def tasks(self) -> list[Task]:
         """Returns what the worker processes work on."""
@@ -271,9 +269,7 @@ def current_pool() -> WorkerPool:
     return _current or _own_pool()
 
 
-def call_in_process(
-    function: Callable[..., Result], *args: Any, crashed: Callable[[str], Result] | None = None
-) -> Result:
+def call_in_process(function: Callable[..., Result], *args: Any, crashed: Callable[[str], Result]) -> Result:
     """Does what `WorkerPool.call` does, in a worker process of this process, even if threads convert.
 
     If threads convert, one process serves all commands, because it takes half a second to start. Without

@@ -150,11 +150,12 @@ def test_exceptions_arrive_where_the_results_are_consumed(processes: WorkerPool)
 @pytest.mark.parametrize("in_processes", [False, True])
 def test_a_single_call_runs_in_a_process_whatever_converts(in_processes: bool) -> None:
     pool = WorkerPool(1, in_processes)
-    assert pool.call(pow, 2, 5) == 32
+    assert pool.call(pow, 2, 5, crashed=str) == 32
     assert pool.call(die_of, -signal.SIGABRT, crashed=str) == "SIGABRT"  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="the fifth"):
-        pool.call(fail, 5)
-    assert os.getpid() != pool.call(process_id, 1) == pool.call(process_id, 2)
+        pool.call(fail, 5, crashed=str)
+    first, second = (pool.call(process_id, item, crashed=int) for item in (1, 2))
+    assert os.getpid() != first == second
     assert list(pool.map(process_id, [1], weigh=lambda _: 1)) != [os.getpid()] or not in_processes
     pool.close()
 
@@ -242,7 +243,7 @@ def test_a_process_computes_with_one_thread_unless_a_user_says_otherwise(
     if users:
         monkeypatch.setenv("OPENBLAS_NUM_THREADS", users)
     with worker_pool(in_processes=True) as used:
-        assert used.call(count_threads, 0) == threads
+        assert used.call(count_threads, 0, crashed=int) == threads
 
 
 def test_no_process_outlives_the_converters() -> None:
@@ -280,7 +281,7 @@ def test_a_process_that_serves_several_commands_works_in_the_folder_of_each(
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        assert call_in_process(os.getcwd) == str(tmp_path / name)
+        assert call_in_process(os.getcwd, crashed=str) == str(tmp_path / name)
 
 
 def test_a_fork_has_its_own_process_and_threads() -> None:
@@ -288,7 +289,7 @@ def test_a_fork_has_its_own_process_and_threads() -> None:
         "import os\n"
         "from shardwright.core.concurrency.worker_pool import call_in_process\n"
         "from shardwright.core.concurrency.thread_pool import reading_executor\n"
-        "def starter(): return reading_executor().submit(call_in_process, os.getppid).result()\n"
+        "def starter(): return reading_executor().submit(call_in_process, os.getppid, crashed=int).result()\n"
         "assert starter() == os.getpid()\n"
         "if not os.fork(): os._exit(starter() != os.getpid())\n"
         "assert not os.wait()[1] and starter() == os.getpid()\n"
