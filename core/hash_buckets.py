@@ -6,7 +6,7 @@ import pickle
 import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import islice
 from typing import Any, TypeVar
 
 #: Number of records whose rows meet in a bucket on average. With the values of their images, they take 40 MB.
@@ -53,16 +53,13 @@ def pack_rows(rows: Sequence[Sequence[Any]]) -> bytes:
 
 
 def unpack_rows(packs: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
-    """Returns the rows that `pack_rows` packed."""
-
-    def unpack(pack: bytes) -> Iterator[tuple[Any, ...]]:
+    """Yields the rows that `pack_rows` packed."""
+    for pack in packs:
         if pack.startswith(_COMPRESSED):
             import zstandard
 
             pack = zstandard.decompress(pack)
-        return zip(*pickle.loads(pack))
-
-    return chain.from_iterable(map(unpack, packs))
+        yield from zip(*pickle.loads(pack))
 
 
 def packed_by(rows: Iterable[tuple[K, Sequence[Any]]], most: int = _WAITING) -> Iterator[tuple[K, bytes]]:
@@ -72,10 +69,9 @@ def packed_by(rows: Iterable[tuple[K, Sequence[Any]]], most: int = _WAITING) -> 
       rows: Buckets and rows.
       most: Number of rows that are packed together.
     """
-    waiting: defaultdict[K, list[Sequence[Any]]] = defaultdict(list)
-    for count, (bucket, row) in enumerate(rows, 1):
-        waiting[bucket].append(row)
-        if count % most == 0:
-            yield from ((bucket, pack_rows(some)) for bucket, some in waiting.items())
-            waiting.clear()
-    yield from ((bucket, pack_rows(some)) for bucket, some in waiting.items())
+    rows = iter(rows)
+    while together := list(islice(rows, most)):
+        by_bucket: defaultdict[K, list[Sequence[Any]]] = defaultdict(list)
+        for bucket, row in together:
+            by_bucket[bucket].append(row)
+        yield from ((bucket, pack_rows(some)) for bucket, some in by_bucket.items())

@@ -347,13 +347,9 @@ def source_ids_by_bucket(refs: Iterable[ImageRef]) -> Iterator[tuple[ShardId, Im
             yield ("", int(number) % _KEY_BUCKETS), light
 
 
-def _place_of(ref: ImageRef) -> str:
-    """Returns where an image comes from, with the line of its list, for messages."""
-    return f"{ref.location} ({ref.message})" if ref.message else ref.location
-
-
 def _duplicate_key_error(*refs: ImageRef) -> UsageError:
-    first, second = sorted(map(_place_of, refs))
+    # The message is the line of the list that names the image.
+    first, second = sorted(f"{ref.location} ({ref.message})" if ref.message else ref.location for ref in refs)
     advice = "rename one, or give each --input a name (a=PATH)"
     if refs[0].place == refs[1].place and len({posixpath.normpath(ref.uri) for ref in refs}) == 1:
         advice = "they are one image: list it once, or give each --input a name (a=PATH)"

@@ -126,8 +126,12 @@ class RefSummary(Sums):
         split, settings = placement.split(ref), placement.settings
         self.listed[split] += 1
         self.origins[not ref.outcome, bool(ref.split)] += 1
-        if ref.outcome:
-            self._add_decided(ref, split)
+        if ref.outcome:  # it is not converted
+            self.outcomes[ref.outcome, "" if ref.outcome == Outcome.DEDUPLICATED else ref.reason] += 1
+            if ref.outcome == Outcome.QUARANTINED:
+                self.examples[ref.reason].add(f"{ref.location}: {ref.message}")
+                if ref.reason in _FAULTS_OF_FILES:
+                    self.classes[split].update(dict.fromkeys(ref.labels, 0))
             return
         if placement.misses_group(ref):
             self.ungrouped += 1
@@ -136,14 +140,6 @@ class RefSummary(Sums):
         self.source_bytes[split] += _source_bytes(ref, settings)
         self.classes[split].update(ref.labels)
         self.sample.add(shard_order(settings.seed, ref.key), ref)
-
-    def _add_decided(self, ref: ImageRef, split: str) -> None:
-        """Counts a file that is not converted."""
-        self.outcomes[ref.outcome, "" if ref.outcome == Outcome.DEDUPLICATED else ref.reason] += 1
-        if ref.outcome == Outcome.QUARANTINED:
-            self.examples[ref.reason].add(f"{ref.location}: {ref.message}")
-            if ref.reason in _FAULTS_OF_FILES:
-                self.classes[split].update(dict.fromkeys(ref.labels, 0))
 
 
 def _source_bytes(ref: ImageRef, settings: ConvertSettings) -> int:
