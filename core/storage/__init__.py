@@ -8,6 +8,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,15 +71,10 @@ def _scheme(path: str) -> str:
 
 @cache
 def _store_for(scheme: str) -> Any:
+    """Returns the store for a scheme, which all threads share."""
     module, _, name = _STORES.get(scheme, _OTHERS).rpartition(".")
     with needed_by(f"{scheme}://"):
         return getattr(import_module(module), name)()
-
-
-def _store(path: str) -> Store:
-    """Returns the store of a path, which all threads share."""
-    store: Store = _store_for(_scheme(path))
-    return store
 
 
 def _run(doing: str, path: str, send: Callable[[RemoteStore], Result]) -> Result:
@@ -86,7 +82,7 @@ def _run(doing: str, path: str, send: Callable[[RemoteStore], Result]) -> Result
 
     For a local path, the function may use only the methods of `Store`.
     """
-    store: Any = _store(path)
+    store = _store_for(_scheme(path))
     result: Result = store.run(doing, path, lambda: send(store))
     return result
 
@@ -331,10 +327,9 @@ def read_with_etag(path: str) -> tuple[bytes, str] | None:
         if state is None:
             return None
         with contextlib.suppress(FileNotFoundError):  # written in between
-            if not is_remote(path):
-                data = read_bytes(path)
-                return data, local.digest_of(data)
             data = read_bytes(path, state.version)
+            if not is_remote(path):
+                return data, local.digest_of(data)
             if state.crc32c in ("", crc32c_of(data)):
                 return data, state.version
     raise changed(path)
@@ -361,10 +356,11 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
 
 def move_into_place(temporary: str, path: str) -> None:
     """Moves a finished local file to its final path, by a rename or one upload."""
-    if not is_remote(path):
-        local.move_into_place(temporary, path)
-        return
     with open(temporary, "rb") as file:
+        if not is_remote(path):
+            os.fsync(file.fileno())
+            os.replace(temporary, path)
+            return
         _run("write", path, lambda store: store.upload(file, path))
     os.unlink(temporary)
 
@@ -467,7 +463,7 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
       directory: The directory.
       deep: Whether to include subfolders.
     """
-    for page in _store(directory).pages(directory, deep):
+    for page in _store_for(_scheme(directory)).pages(directory, deep):
         UNDERWAY.progress()
         yield from page.objects
 
@@ -486,7 +482,7 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
     prefix = directory.rstrip("/") + "/"
     files: list[str] = []
     folders: list[str] = []
-    for page in _store(directory).pages(prefix, False):
+    for page in _store_for(_scheme(directory)).pages(prefix, False):
         UNDERWAY.progress()
         files += [item.path.removeprefix(prefix) for item in page.objects]
         folders += page.folders
@@ -546,8 +542,8 @@ def remove(path: str) -> None:
 
 
 def remove_tree(directory: str) -> None:
-    """Removes a directory and its contents, if it exists."""
+    """Removes a directory and its contents, if it exists, but nothing that a symbolic link points to."""
     if is_remote(directory):
         remove_files(directory, list_files(directory))
-    else:
-        local.remove_tree(directory)
+    elif os.path.isdir(directory) and not os.path.islink(directory):
+        shutil.rmtree(directory)

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC
+from functools import partial
 from http import HTTPStatus
 from typing import IO, Any
 
@@ -62,14 +63,12 @@ class _Client:
     """How this process reaches the storage.
 
     Attributes:
-      google: Google's own client.
-      user_project: Project that pays for requests to buckets whose requesters pay; None for none.
+      bucket: Returns a bucket of Google's own client, with the project that pays for requests to it.
       credentials: Credentials of google-auth.
       buckets: Buckets of obstore; None if it cannot do what the environment asks for.
     """
 
-    google: Any
-    user_project: str | None
+    bucket: Callable[[str], storage.Bucket]
     credentials: Any
     buckets: object_store.Buckets | None
 
@@ -103,7 +102,8 @@ class GcsStore(RemoteStore):
         for scheme in ("https://", "http://"):
             client._http.mount(scheme, HTTPAdapter(pool_connections=CONNECTIONS, pool_maxsize=CONNECTIONS))
         payer = user_project or getattr(credentials, "quota_project_id", None)
-        return _Client(client, user_project, credentials, _buckets(client.api_endpoint, credentials, payer))
+        bucket = partial(client.bucket, user_project=user_project)
+        return _Client(bucket, credentials, _buckets(client.api_endpoint, credentials, payer))
 
     def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
         """Explains an error of Google's libraries or of obstore."""
@@ -153,23 +153,22 @@ class GcsStore(RemoteStore):
         return {**_once(), "retry": Retry(goes_on, faults.FIRST_PAUSE, faults.MAX_PAUSE, timeout=None)}
 
     def _blob(self, path: str, version: str = "") -> Any:
-        client = self.client()
         bucket, name = self.split_path(path)
-        return client.google.bucket(bucket, user_project=client.user_project).blob(
-            name, generation=int(version) if version else None
-        )
+        return self.client().bucket(bucket).blob(name, generation=int(version) if version else None)
 
     def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
         """Yields pages of a listing."""
-        client = self.client()
         bucket, prefix = self.split_folder(directory)
-        blobs = client.google.list_blobs(
-            client.google.bucket(bucket, user_project=client.user_project),
-            prefix=prefix or None,
-            delimiter=None if deep else "/",
-            fields=_LISTED_FIELDS,
-            page_token=token or None,
-            **_once(),
+        blobs = (
+            self.client()
+            .bucket(bucket)
+            .list_blobs(
+                prefix=prefix or None,
+                delimiter=None if deep else "/",
+                fields=_LISTED_FIELDS,
+                page_token=token or None,
+                **_once(),
+            )
         )
         with _expected():
             for page in blobs.pages:

@@ -242,13 +242,6 @@ def link(source: str, target: str, inside: str = "") -> None:
         Path(temporary).unlink(missing_ok=True)  # still there if both are one file already
 
 
-def move_into_place(temporary: str, path: str) -> None:
-    """Renames a finished file."""
-    with open(temporary, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
 def local_version(status: os.stat_result) -> str:
     """Returns the mark of a local file's state: its modification time in ns."""
     return str(status.st_mtime_ns)
@@ -262,9 +255,3 @@ def read_fully(descriptor: int, offset: int, length: int) -> bytes:
         length -= len(chunk)
         offset += len(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def remove_tree(directory: str) -> None:
-    """Removes a directory, but nothing that a symbolic link points to."""
-    if os.path.isdir(directory) and not os.path.islink(directory):
-        shutil.rmtree(directory)

@@ -52,9 +52,8 @@ class RandomAccessFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Reads the next bytes into a buffer; returns their number."""
-        data = self._read_at(self._position, len(buffer))
+        data = self.read(len(buffer))
         buffer[: len(data)] = data
-        self._position += len(data)
         return len(data)
 
 

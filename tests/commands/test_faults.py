@@ -29,7 +29,6 @@ from helpers.hostile import (
     Done,
     at_call,
     check_books,
-    ended,
     identity,
     leftovers,
     limit_file_size,
@@ -330,11 +329,8 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
     sentence = sentence_of(run_command(*double), 2)
     assert "Two images have the key" in sentence and not (tmp_path / "other").exists()
     argv = ("convert", "--input", tree, "--output", tmp_path / "full", *options)
-    done = subprocess.run(
-        [str(COMMAND), *map(str, argv)], capture_output=True, text=True,
-        preexec_fn=partial(limit_file_size, 10_000),
-    )  # fmt: skip
-    assert "Cannot write a shard to" in sentence_of(ended(done.returncode, done.stdout, done.stderr), 3)
+    done = run_command(*argv, preexec_fn=partial(limit_file_size, 10_000))
+    assert "Cannot write a shard to" in sentence_of(done, 3)
 
 
 def test_a_disk_that_is_full_after_a_shard_stops_the_job(
@@ -448,31 +444,6 @@ def test_a_command_ends_with_its_worker_processes(
     assert f"shardwright: interrupted; {reason}run again" in err and "Traceback" not in err
     assert err.endswith("run again with --resume to go on.\n" if "convert" in job.args else "run again.\n")
     assert not psutil.wait_procs(children, timeout=30)[1] and not (tmp_path / "out" / LEASE_JSON).exists()
-
-
-def _watchdog(tasks: Callable[[], list[Task]]) -> tuple[Watchdog, list[str], list[str]]:
-    lines: list[str] = []
-    ends: list[str] = []
-    return Watchdog(tasks, lines.append, ends.append), lines, ends
-
-
-def test_a_slow_file_is_named_once_and_a_stuck_one_ends_the_command() -> None:
-    board = Underway()
-    dog, lines, ends = _watchdog(board.tasks)
-    dog.stuck_after = 120.0
-    with board.working_on("a/slow.gif", "decode"):
-        started = board.tasks()[0].started
-        dog.look(started + 29)
-        assert not lines
-        for seconds in (31, 45, 119):
-            dog.look(started + seconds)
-        assert lines == ["a/slow.gif has taken 31 seconds so far (decode)"] and not ends
-        dog.look(started + 121)
-    dog.look(started + 10_000)  # it was finished
-    assert ends == [
-        "stuck: a/slow.gif has taken 2.0 minutes (decode); to leave it out, move it out of the input, or "
-        "else raise --stuck_after, then run again."
-    ]
 
 
 _COMMAND_THAT_ENDS_DURING_A_LOOK = """
@@ -642,6 +613,6 @@ def test_a_source_that_hangs_is_named(
     real = getattr(module, function[1])
     monkeypatch.setattr(module, function[1], lambda *args: tasks.extend(UNDERWAY.tasks()) or real(*args))
     plan(input=str(tmp_path / "in"), layout="detection" if put is put_yolo else "classification")
-    dog, _, ends = _watchdog(lambda: tasks)
-    dog.look(tasks[0].started + 60 * STUCK_AFTER_MINUTES + 1)
+    ends: list[str] = []
+    Watchdog(lambda: tasks, print, ends.append).look(tasks[0].started + 60 * STUCK_AFTER_MINUTES + 1)
     assert f"stuck: {tmp_path}/in{place} has taken " in ends[0] and f"minutes ({stage}" in ends[0]

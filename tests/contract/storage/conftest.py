@@ -97,9 +97,7 @@ def google_client(_proxy: Proxy) -> google_storage.Client:
 
 @pytest.fixture(scope="session")
 def _shared(google_client: google_storage.Client, tree: Path) -> Bucket:
-    bucket = Bucket(google_client)
-    bucket.put_tree(tree, "small/")
-    return bucket
+    return Bucket(google_client).put_tree(tree, "small/")
 
 
 @pytest.fixture
@@ -143,9 +141,7 @@ def s3_server() -> Iterator[str]:
 @pytest.fixture
 def s3(s3_server: str, tree: Path) -> S3:
     """An S3 bucket with a small tree in `small/`."""
-    bucket = S3(s3_server)
-    bucket.put_tree(tree, "small/")
-    return bucket
+    return S3(s3_server).put_tree(tree, "small/")
 
 
 @pytest.fixture(scope="session")
@@ -158,9 +154,7 @@ def azurite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def container(azurite_server: str, tree: Path) -> Container:
     """A container of Azurite with a small tree in `small/`."""
-    made = Container(azurite_server)
-    made.put_tree(tree, "small/")
-    return made
+    return Container(azurite_server).put_tree(tree, "small/")
 
 
 def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:

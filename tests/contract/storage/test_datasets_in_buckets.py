@@ -46,8 +46,7 @@ NEW = "in/ant/new.jpg"
 @pytest.fixture
 def source(bucket: Bucket, tree: Path) -> Bucket:
     """A bucket with a dozen images in `in/`."""
-    bucket.put_tree(tree, "in/")
-    return bucket
+    return bucket.put_tree(tree, "in/")
 
 
 def _pointer(bucket: Bucket) -> dict[str, str]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import boto3
@@ -64,9 +64,10 @@ class Owner:
         for name, data in files.items():
             self.put(prefix + name, data)
 
-    def put_tree(self, root: Path, prefix: str = "") -> None:
-        """Uploads all files below a local directory."""
+    def put_tree(self, root: Path, prefix: str = "") -> Self:
+        """Uploads all files below a local directory; returns this folder."""
         self.put_files(tree_members(root, prefix))
+        return self
 
     def get(self, name: str) -> bytes:
         """Reads a file."""
