@@ -25,7 +25,7 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Forecast
-from shardwright.transforms.building_blocks import composite
+from shardwright.transforms.building_blocks import composite, tagged
 from shardwright.transforms.plan import AssignShards, ListImages
 
 _LEFTOVERS = "leftovers"
@@ -54,8 +54,7 @@ def _sorted(items: Iterable[Finding | Leftover], what: str, buckets: int) -> Ite
                 yield item
 
     summary = FindingSummary().add(findings())  # keeps the first ones only
-    for packed in bucket_leftovers(leftovers, what, buckets):
-        yield beam.pvalue.TaggedOutput(_LEFTOVERS, packed)
+    yield from tagged(_LEFTOVERS, bucket_leftovers(leftovers, what, buckets))
     PROGRESS.add(findings=sum(summary.counts.values()))
     if summary.counts:
         yield summary

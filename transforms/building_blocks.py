@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.findings import FindingSummary
@@ -61,12 +61,16 @@ def merge_all(empty: Callable[[], Mergeable]) -> Callable[[Iterable[Mergeable]],
     return merged
 
 
+def tagged(tag: str, items: Iterable[Any]) -> Iterator[beam.pvalue.TaggedOutput]:
+    """Returns items as outputs of a step under a tag."""
+    return (beam.pvalue.TaggedOutput(tag, item) for item in items)
+
+
 def in_global_window(value: object) -> WindowedValue | beam.pvalue.TaggedOutput:
     """Returns an output in the form that `finish_bundle` must yield."""
     if isinstance(value, beam.pvalue.TaggedOutput):
         return beam.pvalue.TaggedOutput(value.tag, in_global_window(value.value))
-    window = GlobalWindow()
-    return WindowedValue(value, window.max_timestamp(), (window,))
+    return GlobalWindows.windowed_value_at_end_of_window(value)
 
 
 @composite
@@ -81,14 +85,10 @@ def CallOnce(
       *arguments: Its arguments: values and side inputs. A step that has only side inputs needs an element to
         run at all.
     """
-
-    def call(_: bytes, *values: Any) -> Any:
-        return function(*values)
-
     return (
         begin
         | "Once" >> beam.Impulse()  # bytes
-        | "Call" >> beam.Map(call, *arguments)  # what the function returns
+        | "Call" >> beam.Map(lambda _, *values: function(*values), *arguments)  # what the function returns
     )
 
 

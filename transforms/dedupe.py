@@ -27,7 +27,7 @@ most N images in all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,13 +44,13 @@ from shardwright.core.dedupe import (
     mark_copies,
     mark_similar,
 )
-from shardwright.core.plan.assign import Lowest, Order, add_orders, filter_beyond_limit, limit_order
+from shardwright.core.plan.assign import Lowest, add_orders, filter_beyond_limit, limit_order
 from shardwright.core.validation.duplicates import bucketed_hashes, pictures_by_place
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.building_blocks import CallOnce, SumOfBundle, composite, merge_all
+from shardwright.transforms.building_blocks import CallOnce, SumOfBundle, composite, merge_all, tagged
 from shardwright.transforms.validate import GroupPicturesThatShare
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
@@ -93,8 +93,7 @@ def _hash_pictures(batch: EncodedRefs, recipe: ShardRecipe, class_names: frozens
     """Yields the pictures of a batch by its bucket, and the digests of their bands by their own buckets."""
     rows = hash_pictures(batch, recipe, class_names)
     yield from pictures_by_place(rows, _BUCKETS)
-    for packed in bucketed_hashes(rows, _BUCKETS):
-        yield beam.pvalue.TaggedOutput(_HASHES, packed)
+    yield from tagged(_HASHES, bucketed_hashes(rows, _BUCKETS))
 
 
 @composite
@@ -190,13 +189,11 @@ def LimitImages(
       seed: Seed of the dataset.
     """
     empty: partial[Lowest[None]] = partial(Lowest, limit)
-
-    def cut_of(bundles: Iterable[Lowest[None]]) -> Order | None:
-        return merge_all(empty)(bundles).cut
-
     add = SumOfBundle(empty, add_orders)
     lowest = batches | "LowestOrders" >> beam.ParDo(add, seed).with_output_types(Lowest)  # Lowest of a bundle
-    cut = batches.pipeline | "ChooseCut" >> CallOnce(cut_of, beam.pvalue.AsIter(lowest))  # Order or None
+    cut = batches.pipeline | "ChooseCut" >> CallOnce(
+        lambda bundles: merge_all(empty)(bundles).cut, beam.pvalue.AsIter(lowest)
+    )  # Order or None
     return batches | "FilterBeyond" >> beam.Map(
         filter_beyond_limit, beam.pvalue.AsSingleton(cut), seed
     ).with_output_types(EncodedRefs)  # EncodedRefs

@@ -20,7 +20,7 @@ from shardwright.core.diff import (
 )
 from shardwright.core.hash_buckets import bucket_count
 from shardwright.schemas.drift import MAX_PAIRS, Changes
-from shardwright.transforms.building_blocks import CallOnce, composite, merge_all
+from shardwright.transforms.building_blocks import CallOnce, composite, merge_all, tagged
 
 #: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]
@@ -33,8 +33,7 @@ def _compare_ledgers(pair: LedgerPair, lost_is_empty: bool) -> Iterator[Any]:
     """Compares the ledgers of one place; yields by key the rows that only one of them has."""
     changes = Changes()
     unmatched = compare_place(pair, changes, lost_is_empty)
-    for packed in pack_by_bucket(unmatched, "key", bucket_count(pair.records)):
-        yield beam.pvalue.TaggedOutput(_ROWS, packed)
+    yield from tagged(_ROWS, pack_by_bucket(unmatched, "key", bucket_count(pair.records)))
     yield from _settled(changes)
 
 
@@ -42,8 +41,8 @@ def _compare_bucket(bucket: tuple[int, Iterable[bytes]], pairs: Iterable[LedgerP
     """Compares rows that met by key; yields by source the rows that only one dataset has."""
     changes = Changes()
     unmatched = compare_elsewhere(unpack_bucket(bucket[1]), changes)
-    for packed in pack_by_bucket(unmatched, "source", bucket_count(next(iter(pairs)).records)):
-        yield beam.pvalue.TaggedOutput(_ROWS, packed)
+    buckets = bucket_count(next(iter(pairs)).records)
+    yield from tagged(_ROWS, pack_by_bucket(unmatched, "source", buckets))
     yield from _settled(changes)
 
 
@@ -56,8 +55,7 @@ def _pair_renamed(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
 
 def _settled(changes: Changes) -> Iterator[Any]:
     """Yields the sum of the changes of a place or bucket, and its class pairs separately."""
-    for item in changes.relabels.items():
-        yield beam.pvalue.TaggedOutput(_RELABELS, item)
+    yield from tagged(_RELABELS, changes.relabels.items())
     changes.relabels.clear()
     changes.settle()
     yield changes

@@ -133,13 +133,12 @@ class BatchRefs(beam.DoFn):
         self._weight += 1 + (len(ref.annotations) + len(ref.extra)) // _CHARACTERS_PER_REF
         if self._weight >= _REFS_PER_BATCH:
             yield encode_refs(self._refs)
-            self._refs, self._weight = [], 0
+            self.start_bundle()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Yields the last batch."""
         if self._refs:
             yield in_global_window(encode_refs(self._refs))
-            self._refs, self._weight = [], 0
 
 
 @composite
@@ -273,8 +272,7 @@ class SortBuffered(beam.DoFn):
     def _flush(self) -> Iterator[tuple[ShardId, EncodedRefs]]:
         for place, refs in sorted(self._sorted.items()):  # one machine writes them in this order
             yield place, encode_refs(refs)
-        self._sorted.clear()
-        self._weight = 0
+        self.start_bundle()
 
 
 @composite

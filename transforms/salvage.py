@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -11,9 +11,7 @@ from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.salvage.commit import SalvageJob, commit_salvage
 from shardwright.core.salvage.shard import SalvageTask, SavedShard, save_shard
-from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.ledger import ShardResult
 from shardwright.transforms.building_blocks import CallOnce, composite
 from shardwright.transforms.commit import CondenseResults
 
@@ -45,10 +43,6 @@ def SalvageDataset(
       schema: PCollection of the one record schema.
       dataset: Contents of `dataset.json`. None for foreign files.
     """
-
-    def commit(saved: Iterable[SavedShard], results: Iterable[ShardResult]) -> dict[str, Any]:
-        return commit_salvage(job, dataset, saved, condense(results))
-
     saved = (
         tasks
         | "SpreadOut" >> beam.Reshuffle()  # SalvageTask
@@ -59,5 +53,5 @@ def SalvageDataset(
     )  # SavedShard, ShardResult
     results = saved[_RESULTS] | "CondenseResults" >> CondenseResults()  # ShardResult
     return tasks.pipeline | "Commit" >> CallOnce(
-        commit, beam.pvalue.AsIter(saved.saved), beam.pvalue.AsIter(results)
+        commit_salvage, job, dataset, beam.pvalue.AsIter(saved.saved), beam.pvalue.AsIter(results)
     )  # outcome

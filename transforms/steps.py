@@ -85,8 +85,8 @@ def ReadImages(refs: beam.PCollection[ImageRef | str], /, **settings: Any) -> be
 
     return (
         refs
-        | "AsRef" >> beam.Map(lambda ref: ref_of_path(ref) if isinstance(ref, str) else ref)  # ImageRef
-        | "AsElement" >> beam.Map(lambda ref: ImageElement(ref))  # ImageElement
+        | "AsElement" >> beam.Map(lambda ref: ImageElement(ref_of_path(ref) if isinstance(ref, str) else ref))
+        # ImageElement
         | "ReadImage" >> beam.Map(attempt, read).with_output_types(ImageElement)  # ImageElement
     )
 

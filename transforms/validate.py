@@ -45,7 +45,7 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult, written_entries
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.statistics import Statistics
-from shardwright.transforms.building_blocks import InThreads, composite
+from shardwright.transforms.building_blocks import InThreads, composite, tagged
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _HASHES, _PLACES, _SIZES, _CLASSES = "hashes", "places", "sizes", "classes"
@@ -65,11 +65,6 @@ class Validated(NamedTuple):
     checks: beam.PCollection[ShardCheck] | None
     findings: beam.PCollection[FindingSummary]
     statistics: beam.PCollection[Statistics] | None = None
-
-
-def _stated_records(task: ShardTask) -> int:
-    """Returns the number of records that a shard should have."""
-    return UNKNOWN_RECORDS if task.expected is None else task.expected.records
 
 
 class _CheckShard(InThreads):
@@ -101,14 +96,11 @@ class _CheckShard(InThreads):
     def _outputs(self, check: ShardCheck, buckets: int | None) -> Iterator[Any]:
         """Yields the outputs of the step for a shard; without buckets, no rows to compare."""
         if buckets is not None:
-            for bucket in bucket_rows(_rows(check, self._depth), buckets):
-                yield beam.pvalue.TaggedOutput(_ROWS, bucket)
+            yield from tagged(_ROWS, bucket_rows(_rows(check, self._depth), buckets))
         if buckets is not None and self._depth >= CheckDepth.QUALITY:
             rows = measured_rows(check.pictures)
-            for hashes in bucketed_hashes(rows, buckets):
-                yield beam.pvalue.TaggedOutput(_HASHES, hashes)
-            for pictures in pictures_by_place(rows, buckets):
-                yield beam.pvalue.TaggedOutput(_PLACES, pictures)
+            yield from tagged(_HASHES, bucketed_hashes(rows, buckets))
+            yield from tagged(_PLACES, pictures_by_place(rows, buckets))
             yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
             yield beam.pvalue.TaggedOutput(_CLASSES, count_classes(check.pictures))
             yield beam.pvalue.TaggedOutput(_STATISTICS, check.statistics)
@@ -222,7 +214,10 @@ def ValidateShards(
     if depth > CheckDepth.FRAMES:
         buckets = (
             tasks
-            | "CountRecords" >> beam.Map(_stated_records).with_output_types(int)  # int
+            | "CountRecords"
+            >> beam.Map(
+                lambda task: UNKNOWN_RECORDS if task.expected is None else task.expected.records
+            ).with_output_types(int)  # int
             | "AddRecords" >> beam.CombineGlobally(sum).with_output_types(int)  # int
             | "ChooseBuckets" >> beam.Map(bucket_count).with_output_types(int)  # int
         )
@@ -299,7 +294,7 @@ def _read_ledger(result: ShardResult, forecast: Forecast, directory: str) -> Ite
     else:
         if lost:
             yield FindingSummary().add(lost)
-        yield from (beam.pvalue.TaggedOutput(_ROWS, bucket) for bucket in packed)
+        yield from tagged(_ROWS, packed)
 
 
 @composite

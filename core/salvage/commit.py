@@ -26,7 +26,7 @@ from shardwright.core.dataset_files import (
 from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.preview import draw_card_samples
 from shardwright.core.salvage.shard import SavedShard
-from shardwright.core.shards.finish import with_shards
+from shardwright.core.shards.finish import condense, with_shards
 from shardwright.core.shards.quarantined import (
     ledgers_of,
     quarantined_lines,
@@ -70,7 +70,7 @@ class SalvageJob:
 
 
 def commit_salvage(
-    job: SalvageJob, damaged: Dataset | None, saved: Iterable[SavedShard], results: Sequence[ShardResult]
+    job: SalvageJob, damaged: Dataset | None, saved: Iterable[SavedShard], results: Iterable[ShardResult]
 ) -> dict[str, Any]:
     """Commits the saved shards as a dataset, or ends a salvage of foreign files.
 
@@ -88,7 +88,7 @@ def commit_salvage(
       EngineError: If the lease was lost, or the storage failed.
     """
     saved = sorted(saved, key=lambda item: item.file)
-    results = sorted(results, key=lambda result: result.header.file)
+    results = sorted(condense(results), key=lambda result: result.header.file)
     with storage.translated_errors("write to", job.output):
         if job.hold is not None:
             job.hold.keep()
