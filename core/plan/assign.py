@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import Generic, NamedTuple, Self, TypeVar
 
@@ -63,11 +64,7 @@ def hash64(seed: int, purpose: str, text: str) -> int:
 
 def ideal_bounds(shares: Sequence[Fraction]) -> tuple[int, ...]:
     """Returns the upper bound of the hashes of each part but the last, for infinitely many images."""
-    total, bounds = Fraction(0), []
-    for share in shares[:-1]:
-        total += share
-        bounds.append(int(total * HASH_RANGE))
-    return tuple(bounds)
+    return tuple(int(total * HASH_RANGE) for total in accumulate(shares[:-1]))
 
 
 def group_of(key: str, pattern: re.Pattern[str] | None) -> str | None:

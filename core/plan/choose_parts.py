@@ -49,13 +49,13 @@ class CollectedHashes:
 
     Attributes:
       settings: Checked settings.
-      values: (scope, class) -> hashes, 8 bytes each.
+      values: Scope -> class -> hashes, 8 bytes each.
       buckets: Scope -> bucket -> number of images, in all and of each class.
     """
 
     settings: ConvertSettings
-    values: defaultdict[tuple[str, str], array[int]] = field(
-        default_factory=lambda: defaultdict(partial(array, "Q"))
+    values: defaultdict[str, defaultdict[str, array[int]]] = field(
+        default_factory=lambda: defaultdict(partial(defaultdict, partial(array, "Q")))
     )
     buckets: defaultdict[str, defaultdict[int, Counter[str]]] = field(
         default_factory=lambda: defaultdict(partial(defaultdict, Counter))
@@ -70,7 +70,7 @@ class CollectedHashes:
           value: Hash of its group or key.
         """
         if not self.settings.divides_buckets:
-            self.values[scope, label if self.settings.split_mode == "stratified" else ""].append(value)
+            self.values[scope][label if self.settings.split_mode == "stratified" else ""].append(value)
             return
         counts = self.buckets[scope][value * BUCKETS >> 64]
         counts[_IMAGES] += 1
@@ -79,8 +79,9 @@ class CollectedHashes:
 
     def merge(self, other: CollectedHashes) -> None:
         """Adds the images of another collection."""
-        for place, hashes in other.values.items():
-            self.values[place].extend(hashes)
+        for scope, classes in other.values.items():
+            for name, hashes in classes.items():
+                self.values[scope][name].extend(hashes)
         for scope, buckets in other.buckets.items():
             for bucket, counts in buckets.items():
                 self.buckets[scope][bucket].update(counts)
@@ -101,12 +102,9 @@ def choose_parts(
     for scope, counts in sorted(collected.buckets.items()):
         if scope not in buckets:
             buckets[scope] = choose_buckets(counts, shares)
-    classes: defaultdict[str, dict[str, Sequence[int]]] = defaultdict(dict)
-    for (scope, name), hashes in collected.values.items():
-        classes[scope][name] = hashes
     bounds = {scope: dict(values) for scope, values in carried.bounds.items()}
-    for scope, values in classes.items():
-        bounds[scope] = choose_bounds(values, shares, bounds.get(scope, {}))
+    for scope, classes in collected.values.items():
+        bounds[scope] = choose_bounds(classes, shares, bounds.get(scope, {}))
     return PartBounds(
         {scope: in_name_order(values) for scope, values in sorted(bounds.items())},
         dict(sorted(buckets.items())),
@@ -147,10 +145,10 @@ def choose_bounds(
     return chosen
 
 
-def allocate(count: int, shares: Sequence[Fraction], deficits: Sequence[Fraction] = ()) -> list[int]:
+def allocate(count: int, shares: Sequence[Fraction], deficits: Sequence[Fraction]) -> list[int]:
     """Returns the number of images of each part: its share, rounded down or up.
 
-    Without deficits, this is the method of the largest remainder; the first parts win ties.
+    If nothing is lacking, this is the method of the largest remainder; the first parts win ties.
 
     Args:
       count: Number of images.
@@ -159,10 +157,7 @@ def allocate(count: int, shares: Sequence[Fraction], deficits: Sequence[Fraction
     """
     exact = [count * share for share in shares]
     counts = [int(quota) for quota in exact]
-    lacking = [
-        quota - floor + (deficits[part] if deficits else 0)
-        for part, (quota, floor) in enumerate(zip(exact, counts, strict=True))
-    ]
+    lacking = [quota - floor + deficit for quota, floor, deficit in zip(exact, counts, deficits, strict=True)]
     eligible = [part for part, quota in enumerate(exact) if quota.denominator > 1]
     eligible.sort(key=lambda part: -lacking[part])
     for part in eligible[: count - sum(counts)]:
@@ -243,9 +238,6 @@ def carried_bounds(settings: ConvertSettings, purpose: str, carried: Plan | None
     if carried is None:
         return None
     identity = settings.identity()
-    same = all(
-        (carried.settings.get(name) or "") == (identity.get(name) or "") for name in _DECIDING[purpose]
-    )
-    if not same:
+    if any((carried.settings.get(name) or "") != (identity.get(name) or "") for name in _DECIDING[purpose]):
         return None
     return carried.split_bounds if purpose == SPLIT else carried.fold_bounds

@@ -177,7 +177,7 @@ def sizes(values: Sequence[int], bounds: Sequence[int]) -> list[int]:
 
 @given(st.integers(0, 10_000), some_shares())
 def test_counts_are_those_of_the_largest_remainder(count: int, shares: tuple[Fraction, ...]) -> None:
-    counts = allocate(count, shares)
+    counts = allocate(count, shares, [Fraction(0)] * len(shares))
     assert sum(counts) == count
     rest = [share * count - int(share * count) for share in shares]
     rounded_up = [part for part in range(len(shares)) if counts[part] > int(shares[part] * count)]
@@ -191,7 +191,7 @@ def test_a_group_stays_whole_and_the_nearer_end_is_taken(
     groups: list[tuple[int, int]], shares: tuple[Fraction, ...]
 ) -> None:
     values = sorted(value for value, size in groups for _ in range(size))
-    counts = allocate(len(values), shares)
+    counts = allocate(len(values), shares, [Fraction(0)] * len(shares))
     bounds = cut(np.array(values, np.uint64), counts, shares)
     assert list(bounds) == sorted(bounds)
     wanted = 0

@@ -11,16 +11,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import pytest
-from apache_beam.testing.util import assert_that
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
 from shardwright.core.concurrency.worker_pool import worker_pool
 from shardwright.core.conversion import ShardRecipe
-from shardwright.core.dedupe import first_of_equal, mark_copies
+from shardwright.core.dedupe import first_of_equal, hash_sources, mark_copies
 from shardwright.core.hash_buckets import bucket_of, pack_rows, unpack_rows
 from shardwright.core.plan import assign, forecast
 from shardwright.core.plan.assign import Placement, limit_order, shard_order
@@ -33,7 +31,6 @@ from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import CLASSIFICATION
 from shardwright.schemas.plan import HASH_RANGE, Forecast, Plan
 from shardwright.transforms import plan as transforms
-from shardwright.transforms.dedupe import DedupeExact
 from shardwright.transforms.plan import BatchRefs, SortBuffered
 
 REFS = [
@@ -290,14 +287,11 @@ def test_every_reference_gets_to_the_shard_of_its_hash(
 def test_equal_keys_meet_in_one_bucket_whatever_their_splits() -> None:
     again = [ref._replace(split="other", uri="/else/" + ref.key) for ref in PLACED[:7]]
     groups = sort(assign.keys_by_bucket, batched([*PLACED, *again]))
-    places: dict[str, set[assign.ShardId]] = {}
-    count = 0
-    for place, encoded in groups.items():
-        for ref in (ref for item in encoded for ref in decode_refs(item)):
-            places.setdefault(ref.key, set()).add(place)
-            count += 1
-    assert count == len(PLACED) + len(again)
-    assert all(len(found) == 1 for found in places.values())
+    arrived = [
+        (ref.key, place) for place, packs in groups.items() for pack in packs for ref in decode_refs(pack)
+    ]
+    assert len(arrived) == len(PLACED) + len(again)
+    assert len(set(arrived)) == len(PLACED), "each key has one bucket"
     with pytest.raises(UsageError, match=r"/else/c/0000\d.jpg and /in/c/0000\d.jpg"):
         for group in groups.items():
             list(assign.check_keys(group))
@@ -378,29 +372,11 @@ def test_all_but_the_smallest_key_of_a_checksum_are_copies(images: dict[str, str
             assert marked == ref._replace(outcome=Outcome.DEDUPLICATED, reason=first)
 
 
-def test_batches_stay_packed_and_unreadable_images_stay(tmp_path: Path) -> None:
-    refs = []
-    for number in range(40):
-        path = tmp_path / f"{number:02}"
-        path.write_bytes(b"%d" % (number % 7))
-        refs.append(ImageRef(key=path.name, uri=str(path), size=1))
-    refs.append(ImageRef(key="missing", uri=str(tmp_path / "missing"), size=1))
-    batches = [encode_refs(refs[start : start + 10]) for start in range(0, len(refs), 10)]
-
-    def check(found: list[EncodedRefs]) -> None:
-        assert len(found) == len(batches)
-        marked = {ref.key: ref for batch in found for ref in decode_refs(batch)}
-        assert sorted(marked) == sorted(ref.key for ref in refs)
-        for number in range(40):
-            ref = marked[f"{number:02}"]
-            assert ref.sha256 == hashlib.sha256(b"%d" % (number % 7)).hexdigest()
-            copied = (Outcome.DEDUPLICATED, f"{number % 7:02}")
-            assert (ref.outcome, ref.reason) == (("", "") if number < 7 else copied)
-        assert marked["missing"].is_candidate and not marked["missing"].sha256
-
-    with beam.Pipeline("FnApiRunner") as pipeline:
-        made = pipeline | beam.Create(batches).with_output_types(EncodedRefs) | DedupeExact(100, KeyRules())
-        assert_that(made, check)
+def test_an_image_that_cannot_be_read_is_no_copy(tmp_path: Path) -> None:
+    (tmp_path / "read").write_bytes(b"1")
+    refs = [ImageRef(key=name, uri=str(tmp_path / name), size=1) for name in ("read", "missing")]
+    hashed = decode_refs(hash_sources(encode_refs(refs), 100, KeyRules(), frozenset()))
+    assert [*hashed] == [refs[0]._replace(sha256=hashlib.sha256(b"1").hexdigest()), refs[1]]
 
 
 TEXTS = ["", "a", "\ud800", "00", "ff", "FF", " 0", "é0", "0a\n0"]
