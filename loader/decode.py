@@ -36,13 +36,6 @@ Pixels = npt.NDArray[Any]
 #: A single value of a record, or an array of several.
 Value = Any
 
-_FEATURE_TYPES: Mapping[FeatureType, np.dtype[Any]] = {
-    FeatureType.INT64: np.dtype(np.int64),
-    FeatureType.FLOAT: np.dtype(np.float32),
-    FeatureType.BYTES: np.dtype(object),
-}
-
-
 #: Pillow modes that need no conversion.
 _READY = frozenset(("RGB", "L"))
 _FORMATS = ("JPEG", "PNG", "WEBP")
@@ -66,7 +59,7 @@ class FeatureReader:
         self._default = parsing.default
         self._single = spec.shape == ()
         self._shape = tuple(-1 if side is None else side for side in spec.shape)
-        self._dtype = _FEATURE_TYPES[spec.type]
+        self._dtype = np.dtype(object if spec.type is FeatureType.BYTES else parsing.dtype)
 
     def read(self, example: ParsedExample) -> Value:
         """Returns the feature's value: bytes, int or float, or an array of its shape.

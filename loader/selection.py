@@ -242,14 +242,10 @@ def read_labels(
         shard.file: (storage.join(directory, ledger_file(*place)), shard.sha256)
         for place, shard in dataset.placed_shards()
     }
-
-    def read(item: ShardSlice) -> list[tuple[int, Entry]]:
-        return _of_slice(item, *ledgers[item.file])
-
     # In batches, so that the rows of thousands of shards are not in memory together.
     for start in range(0, len(slices), _AT_ONCE):
         batch = slices[start : start + _AT_ONCE]
-        yield from zip(batch, storage.at_once(read, batch))
+        yield from zip(batch, storage.at_once(lambda item: _of_slice(item, *ledgers[item.file]), batch))
 
 
 def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[tuple[int, Entry]]:

@@ -129,7 +129,6 @@ def load(
     make_element, kind = _element(contents, picture, as_dict)
     if batch_size is not None and None in picture.shape:
         picture.assume_one_size(_serialized_records(directory, contents, slices, mixed=False, seed=None))
-    shape = picture.shape
 
     # The order of the shards cannot change once elements are cached.
     data = _serialized_records(
@@ -146,7 +145,7 @@ def load(
         data = _cached(data, cache, (contents.fingerprint, slices, size, kind, bool(shuffle), deterministic))
         if shuffle:
             # Elements that are cached in memory take no more memory in the buffer.
-            pixels = math.prod(side or 0 for side in shape)
+            pixels = math.prod(side or 0 for side in picture.shape)
             size_of_one = pixels * tf.as_dtype(picture.dtype).size
             buffer = count if cache is True else _buffer(contents, slices, shuffle, size_of_one)
             data = data.shuffle(buffer, seed=seed)

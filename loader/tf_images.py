@@ -197,11 +197,8 @@ class Picture:
         if self._target is None:
             return self._jpeg_at(value, 1)
         times = tf.reduce_min(tf.io.extract_jpeg_shape(value)[:2] // self._target)
-
-        def at(ratio: int) -> tuple[tf.Tensor, Callable[[], tf.Tensor]]:
-            return times >= 4 * ratio, lambda: self._jpeg_at(value, ratio)
-
-        return tf.case([at(8), at(4), at(2)], lambda: self._jpeg_at(value, 1))
+        smaller = [(times >= 4 * ratio, partial(self._jpeg_at, value, ratio)) for ratio in (8, 4, 2)]
+        return tf.case(smaller, partial(self._jpeg_at, value, 1))
 
     def _jpeg_at(self, value: tf.Tensor, ratio: int) -> tf.Tensor:
         """Returns a JPEG's pixels, decoded at 1/ratio.
