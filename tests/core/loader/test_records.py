@@ -203,11 +203,9 @@ def test_damage_is_reported_with_its_place(broken: Callable[[str], Path]) -> Non
         (4, "the checksum of the record's length is wrong"),
         (last, "the file ends inside it"),
     ):
-        with pytest.raises(EngineError) as caught:
+        place = f"{shard.name}: record {number} at byte {index[number][0]} is damaged"
+        with pytest.raises(EngineError, match=f"{place}: {reason};"):
             records[number]
-        assert f"{shard.name}: record {number} at byte {index[number][0]} is damaged: {reason};" in str(
-            caught.value
-        )
     assert records[3]["image/format"] == b"png"  # sound records can still be read
     seen = []
     with pytest.raises(EngineError, match="record 2 at byte"):

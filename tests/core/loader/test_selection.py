@@ -7,7 +7,7 @@ import json
 import math
 import os
 import pickle
-import subprocess
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ from helpers.depths import findings_of
 from helpers.described import described
 from helpers.fewer_imports import late
 from helpers.hostile import flip
+from helpers.repository import ran
 from helpers.resealing import Forgery, put, read_document, write_document
 from helpers.versioned import V1, V2, V3, add_version, point_to
 from hypothesis import assume, given
@@ -125,9 +126,8 @@ def _ascending(dataset: Dataset, expression: str) -> bool:
     ],
 )
 def test_wrong_splits_are_refused(expression: str, what: str) -> None:
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match=re.escape(what)):
         slices_of(made_of(train=[4, 6], test=[3]), expression, "")
-    assert what in error.value.message
 
 
 def ledger_rows(directory: Path) -> dict[tuple[str, int], tuple[str, str]]:
@@ -245,9 +245,8 @@ def test_an_impossible_ledger_is_reported(
     spoil(copied / "_shards" / "train-00001-of-00003.jsonl.gz")
     dataset = open_dataset(copied)
     assert number_of_records(select(copied, "all")) == 61  # this needs no ledger
-    with pytest.raises(error) as raised:
+    with pytest.raises(error, match=what):
         select(copied, "train", keep=dataset.labels)
-    assert what in raised.value.message
 
 
 @pytest.mark.parametrize("content, what", [("{", "is not JSON"), ("{}", "not a dataset.json")])
@@ -314,10 +313,7 @@ def test_forked_processes_keep_the_version(out: str) -> None:
     code = (
         "import sys; from shardwright.loader import Records; print(*(len(Records(n)) for n in sys.argv[1:]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, name, out], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.split() == ["6", "10"]
+    assert run(code, name, out).split() == ["6", "10"]
     child = os.fork()
     if not child:
         os._exit(len(Records(out)))
@@ -397,14 +393,11 @@ def test_a_relative_directory_stays_where_it_was(
         ({"batch_size": 0}, "batch_size 0"),
         ({"image_size": (0, 3)}, "image_size (0, 3)"),
         ({"image_size": (1, 2, 3)}, "image_size (1, 2, 3)"),
-        ({"shuffle": -1}, "shuffle -1"),
-        ({"repeat": -1}, "repeat -1"),
     ],
 )
 def test_wrong_arguments_of_load_are_refused(sound_dataset: Path, more: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=re.escape(what)):
         loader.load(sound_dataset, **more)
-    assert what in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -468,10 +461,9 @@ def shard_of(index: Path) -> Path:
     return index.parent.parent / f"{index.stem}.tfrecord"
 
 
-def run(script: str, *arguments: Path) -> str:
-    """Runs a script that imports the package `tfrecord`; returns its output."""
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    done = subprocess.run(command, timeout=120, capture_output=True, text=True)
+def run(script: str, *arguments: object) -> str:
+    """Runs a script in another process; returns its output."""
+    done = ran(sys.executable, "-c", script, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -157,9 +157,8 @@ def test_a_storage_that_tensorflow_cannot_read_is_refused(
     dataset = open_dataset(sound_dataset)
     monkeypatch.setattr("shardwright.loader.tf_dataset.located", lambda path: path)
     monkeypatch.setattr("shardwright.loader.tf_dataset.read_dataset", lambda path: dataset)
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(UsageError, match="cannot read s3://"):
         loader.load("s3://bucket/out")
-    assert "cannot read s3://" in error.value.message
 
 
 def test_a_shard_with_too_few_records_is_an_error(sound_dataset: Path, copied: Path) -> None:

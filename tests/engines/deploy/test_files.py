@@ -18,7 +18,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.examples import examples
 from helpers.google_apis import METADATA, PARAMETERS
-from helpers.repository import PHOTOS, ROOT, put_script
+from helpers.repository import PHOTOS, ROOT, put_script, ran
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,10 +110,7 @@ def run(tmp_path: Path) -> Run:
         put_script(tmp_path / name, f'printf "{name}"; printf " [%s]" "$@"; echo\n')
 
     def run_script(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-        return subprocess.run(
-            [FOLDER / name, *arguments], env=path | environment, capture_output=True, text=True, timeout=30
-        )
+        return ran(FOLDER / name, *arguments, env={"PATH": f"{tmp_path}:/usr/bin:/bin"} | environment)
 
     return run_script
 

@@ -21,7 +21,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from helpers.google_apis import check, check_launch, launch_path
-from helpers.repository import ROOT, put_script
+from helpers.repository import ROOT, put_script, ran
 from helpers.storage.scripted import Answers, Response, serving
 
 from shardwright.pipelines import cli
@@ -62,9 +62,7 @@ def units(tmp_path: Path) -> Path:
 
 
 def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["systemd-analyze", *arguments], cwd=folder, capture_output=True, text=True, timeout=60
-    )
+    return ran("systemd-analyze", *arguments, cwd=folder)
 
 
 @needs_systemd
@@ -120,7 +118,7 @@ def dry_run_of_cron() -> str | None:
     """Returns the option with which crontab only checks a table; None if crontab has no such option."""
     if not shutil.which("crontab"):
         return None
-    usage = subprocess.run(["crontab", "-h"], capture_output=True, text=True, timeout=30)
+    usage = ran("crontab", "-h")
     match = re.search(r"^\s*(-[nT])\b.*(dry run|[Tt]est)", usage.stdout + usage.stderr, re.MULTILINE)
     return match[1] if match else None
 
@@ -135,7 +133,7 @@ def test_cron_accepts_the_line(tmp_path: Path) -> None:
     if (dry := dry_run_of_cron()) is not None:
         table = tmp_path / "table"
         table.write_text(re.sub(r"(?m)^(17 2 \* \* \*) shardwright", r"\1", text))
-        assert subprocess.run(["crontab", dry, table], capture_output=True, timeout=30).returncode == 0
+        assert ran("crontab", dry, table).returncode == 0
 
 
 @pytest.mark.parametrize(("code", "says"), [(0, ""), (1, "exit code 1"), (3, "exit code 3")])
@@ -143,9 +141,7 @@ def test_cron_mails_only_failures(code: int, says: str, tmp_path: Path) -> None:
     variables, _, command = cron_line()
     put_script(tmp_path / "shardwright", f'echo "{{}}" "$@"\necho the reason >&2\nexit {code}\n')
     environment = variables | {"PATH": f"{tmp_path}:/usr/bin:/bin", "LOGS": str(tmp_path)}
-    done = subprocess.run(
-        ["/bin/sh", "-c", command], env=environment, capture_output=True, text=True, timeout=30
-    )
+    done = ran("/bin/sh", "-c", command, env=environment)
     (log,) = tmp_path.glob("pets-[1-7].log")
     assert log.read_text() == "{} rebuild --job /etc/shardwright/pets.yaml --log_format json\nthe reason\n"
     assert done.stderr == "" and says in done.stdout
@@ -221,10 +217,7 @@ def schedule(
     tmp_path: Path, *arguments: str, environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
     put_script(tmp_path / "gcloud", 'printf "%s\\0" "$@"\n')
-    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    return subprocess.run(
-        [SCHEDULE, *arguments], env=path | environment, capture_output=True, text=True, timeout=30
-    )
+    return ran(SCHEDULE, *arguments, env={"PATH": f"{tmp_path}:/usr/bin:/bin"} | environment)
 
 
 @pytest.mark.parametrize("more", [{}, MORE], ids=["least", "all"])
@@ -330,10 +323,7 @@ def alert(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     if not (folder / "journalctl").exists():
         put_script(folder / "journalctl", f'echo "$@" >{folder}/asked\n{log}\n')
     put_script(folder / "sendmail", f"cat >{folder}/mail\n")
-    return subprocess.run(
-        [sys.executable, ALERT, UNIT], env={"PATH": f"{folder}:/usr/bin:/bin"} | environment,
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    return ran(sys.executable, ALERT, UNIT, env={"PATH": f"{folder}:/usr/bin:/bin"} | environment)
 
 
 @pytest.mark.parametrize(
@@ -452,9 +442,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     home = tmp_path_factory.mktemp("airflow")
     environment = {**os.environ, "AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
     script = Path(__file__).with_name("airflow_dags.py")
-    done = subprocess.run(
-        [AIRFLOW, script, FOLDER, home], env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = ran(AIRFLOW, script, FOLDER, home, env=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     assert len(lines) == 1, done.stdout + done.stderr
     made: dict[str, Any] = json.loads(lines[0].removeprefix("FOUND "))
