@@ -166,8 +166,7 @@ class Records:
 
     def raw(self, index: int | np.integer[Any]) -> bytes:
         """Returns a record as stored: a serialized `tf.train.Example`."""
-        item, number = self._place(index)
-        return self._shards.read(item.file, number)
+        return self._shards.read(*self._place(index))
 
     def image(self, index: int | np.integer[Any]) -> Pixels:
         """Returns a record's image: height x width x channels, with samples of its type or of `dtype`.
@@ -251,19 +250,19 @@ class Records:
             tasks = (partial(read, *arguments) for arguments in self._stored())
         return _iterate_batches(tasks, batch_size, drop_remainder, threads)
 
-    def _place(self, index: int | np.integer[Any]) -> tuple[ShardSlice, int]:
-        """Returns the slice of a record, and the record's number in its shard."""
+    def _place(self, index: int | np.integer[Any]) -> tuple[str, int]:
+        """Returns the file of a record's shard, and the record's number in it."""
         try:
             position = range(len(self))[as_int(index)]
         except IndexError:
             raise IndexError(f"record {index} is out of range: there are {len(self)}") from None
-        place = bisect_right(self._starts, position) - 1
-        item = self._slices[place]
-        return item, int(item.numbers[position - self._starts[place]])
+        at = bisect_right(self._starts, position) - 1
+        item = self._slices[at]
+        return item.file, int(item.numbers[position - self._starts[at]])
 
     def _of(self, index: int | np.integer[Any], read: Callable[[ParsedExample], Result]) -> Result:
-        item, number = self._place(index)
-        return self._read((item.file, number), self._shards.read(item.file, number), read)
+        place = self._place(index)
+        return self._read(place, self._shards.read(*place), read)
 
     def _read(self, place: tuple[str, int], data: bytes, read: Callable[[ParsedExample], Result]) -> Result:
         """Reads part of a record; an error names the record."""

@@ -171,13 +171,12 @@ def fill_empty_shards(hashes: Sequence[int], num_shards: int) -> dict[int, int]:
     count = len(hashes)
     if num_shards < 2 or not num_shards <= count < NEVER_EMPTY * num_shards:
         return {}
-    ordered = sorted(hashes)
-    usual = [shard_of(value, num_shards) for value in ordered]
     moved = {}
     before = -1
-    for place, (value, shard) in enumerate(zip(ordered, usual, strict=True)):
-        before = max(min(shard, before + 1), num_shards - (count - place))
-        if before != shard:
+    for place, value in enumerate(sorted(hashes)):
+        usual = shard_of(value, num_shards)
+        before = max(min(usual, before + 1), num_shards - (count - place))
+        if before != usual:
             moved[value] = before
     return moved
 

@@ -243,23 +243,19 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
     Raises:
       EngineError: If no image can be read.
     """
-    brightnesses: list[Brightness] = []
+    # Bytes of the record and of the source, and the brightness, of each readable image.
+    readable: list[tuple[int, int, Brightness | None]] = []
     faults: Counter[str] = Counter()
-    sizes: list[int] = []
-    sources: list[int] = []
     rejected: list[ImageRef] = []
     tried = 0
-    while tried < len(candidates) and len(sizes) < SAMPLE_IMAGES:
+    while tried < len(candidates) and len(readable) < SAMPLE_IMAGES:
         # Exactly the number that is missing, so that the result does not depend on the threads.
-        batch = candidates[tried : tried + SAMPLE_IMAGES - len(sizes)]
+        batch = candidates[tried : tried + SAMPLE_IMAGES - len(readable)]
         tried += len(batch)
         measured = map_reads(partial(measure_read, recipe), batch, recipe)
         for ref, (size, entry, bright) in zip(batch, measured, strict=True):
             if size:
-                sizes.append(size)
-                sources.append(max(ref.size, 0))
-                if bright is not None:
-                    brightnesses.append(bright)
+                readable.append((size, max(ref.size, 0), bright))
             elif entry.outcome == Outcome.QUARANTINED:
                 faults[entry.reason] += 1
                 rejected.append(ref)
@@ -268,13 +264,14 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
             f"None of the {counted(tried, 'image')} tried can be read, such as "
             f"{candidates[0].uri}: check the permissions of the account that reads them."
         )
+    count = max(len(readable), 1)
     return Sample(
         tried=tried,
         faults=dict(sorted(faults.items())),
-        mean_bytes=sum(sizes) / len(sizes) if sizes else 0.0,
-        mean_source_bytes=sum(sources) / len(sources) if sources else 0.0,
+        mean_bytes=sum(size for size, _, _ in readable) / count,
+        mean_source_bytes=sum(source for _, source, _ in readable) / count,
         rejected=rejected,
-        brightnesses=brightnesses,
+        brightnesses=[bright for _, _, bright in readable if bright is not None],
     )
 
 
