@@ -121,7 +121,5 @@ def test_an_option_may_name_a_pipe() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"cat\ndog\n")
     os.close(writing)
-    try:
+    with os.fdopen(reading):
         assert storage.read_text("--class_names", f"/dev/fd/{reading}") == "cat\ndog\n"
-    finally:
-        os.close(reading)

@@ -22,7 +22,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.depths import findings_of
 from helpers.described import described
 from helpers.fewer_imports import late
-from helpers.hostile import flip
 from helpers.repository import ran
 from helpers.resealing import Forgery, put, read_document, write_document
 from helpers.versioned import V1, V2, V3, add_version, point_to
@@ -557,12 +556,6 @@ def test_a_wrong_record_does_not_hide_a_wrong_index(copied: Path) -> None:
     forgery.seal()
     (copied / INDEXES[0]).write_bytes(b"0 1\n")
     assert sorted(finding.code for finding in findings_of(copied, "fast")) == ["INDEX_MISMATCH", "LABEL_TEXT"]
-
-
-def test_the_index_of_a_damaged_shard_is_not_reported(copied: Path) -> None:
-    flip(shard_of(copied / INDEXES[0]), 40)
-    codes = {finding.code for finding in findings_of(copied, "fast")}
-    assert codes == {"SHARD_CHECKSUM", "DATA_CRC", "COUNT_MISMATCH"}
 
 
 @pytest.mark.parametrize("text", [b"0 1 2", b"x y", b"0 -1", b"1.5 2"])
