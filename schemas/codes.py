@@ -299,8 +299,6 @@ OF_ONE_PICTURE = tuple(code for code in FindingCode if _Group.ONE_PICTURE in cod
 QUALITY = _codes_of(_Group.ONE_PICTURE, _Group.QUALITY)
 DECODED = _codes_of(_Group.DECODED)
 DAMAGES = _codes_of(_Group.DAMAGE)
-#: Findings that need only the names of the files.
-OF_DIRECTORY = _codes_of(_Group.DIRECTORY)
 #: Findings that need no Examples.
 OF_FILES = _codes_of(_Group.FILES, _Group.DIRECTORY, _Group.DAMAGE, _Group.EQUAL_PICTURES)
 WARNINGS = _codes_of(_Group.WARNING, _Group.EQUAL_PICTURES)
@@ -345,7 +343,7 @@ def time_in_words(time: str) -> str:
 
 
 _SOUGHT = {
-    CheckDepth.NONE: OF_DIRECTORY | OF_EQUAL_PICTURES | {FindingCode.OBJECTS_DROPPED},
+    CheckDepth.NONE: _codes_of(_Group.DIRECTORY) | OF_EQUAL_PICTURES | {FindingCode.OBJECTS_DROPPED},
     CheckDepth.FRAMES: OF_FILES,
     CheckDepth.FAST: _OF_EXAMPLES,
     CheckDepth.FULL: _OF_EXAMPLES | DECODED,

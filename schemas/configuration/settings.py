@@ -24,8 +24,6 @@ from shardwright.schemas.plan import DIGITS
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.units import FITS, SAME_SIZE_FITS
 
-#: Formats that cannot store more than 8 bits per channel.
-_EIGHT_BIT_FORMATS = ("jpeg", "webp")
 SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz", "zlib": ".tfrecord.zlib"}
 
 #: What a choice of splits needs to have an effect.
@@ -460,7 +458,7 @@ class ConvertSettings:
                 f"--image_format {self.image_format}: pictures of {self.channels} channels (--channels) are "
                 "stored as raw pixels; choose --image_format raw."
             )
-        if self.depth == "keep" and self.image_format in _EIGHT_BIT_FORMATS:
+        if self.depth == "keep" and self.image_format in ("jpeg", "webp"):
             raise UsageError(
                 f"--image_format {self.image_format} stores 8 bits per channel; choose png or raw, or leave "
                 "--depth keep out."

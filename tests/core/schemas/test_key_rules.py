@@ -196,6 +196,12 @@ def test_a_thousand_references_are_small() -> None:
     assert len(encode_refs(refs)) < 20 * len(refs)
 
 
+def test_a_fingerprint_changes_with_the_source() -> None:
+    ref = ImageRef("a", "/a", size=5, version="7")
+    assert ref.fingerprint == ref._replace(uri="/b", label="x").fingerprint
+    assert ref.fingerprint not in (ref._replace(size=6).fingerprint, ref._replace(version="8").fingerprint)
+
+
 def test_only_percent_signs_that_are_not_as_in_keys_are_changed() -> None:
     assert all(as_in_keys(name) == name for name in ("cat", "100%25", "caf%E9", "%25%FF"))
     assert all(as_in_keys(name) == key_from_bytes(name.encode()) for name in ("100%", "5 %", "%20", "%7F"))

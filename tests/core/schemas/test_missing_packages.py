@@ -24,8 +24,7 @@ _ALWAYS = {"protobuf", "psutil", "google-crc32c", "numpy", "pillow", "rich", "si
 
 
 def project(path: str) -> dict[str, Any]:
-    with (ROOT / path).open("rb") as file:
-        return tomllib.load(file)["project"]
+    return tomllib.loads((ROOT / path).read_text())["project"]
 
 
 def required(path: str) -> dict[str, dict[str, str]]:
