@@ -339,7 +339,10 @@ def line_blocks(data: bytes) -> Iterator[list[bytearray]]:
             raise ValueError("a line is too long")
         *lines, rest = rest.split(b"\n")
         if left < 0 and lines:
-            left = _counted_lines(lines[0])
+            try:
+                left = sum(int(count) for count in json.loads(lines[0])["counts"].values())
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"its header does not count its lines: {error!r}") from None
             yield [lines.pop(0)]
         if lines:
             left -= len(lines)
@@ -351,18 +354,6 @@ def line_blocks(data: bytes) -> Iterator[list[bytearray]]:
     if rest and left == 0:
         raise ValueError("it has more lines than its header counts")
     yield [rest] if rest else []
-
-
-def _counted_lines(header: bytearray) -> int:
-    """Returns the number of lines that a ledger's header counts.
-
-    Raises:
-      ValueError: If it has no such counts.
-    """
-    try:
-        return sum(int(count) for count in json.loads(header)["counts"].values())
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"its header does not count its lines: {error!r}") from None
 
 
 def header_from_json(header: Mapping[str, Any]) -> ShardHeader:

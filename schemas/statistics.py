@@ -491,9 +491,7 @@ class PictureStatistics(Sums):
         return dict(sorted(document.items()))
 
     def _spread(self, name: str) -> dict[str, Any]:
-        spread = self.spreads.get(name)
-        if spread is None:
-            return {"count": 0}
+        spread = self.spreads.get(name, Moments())
         return spread.summary(name in _SHARES) if isinstance(spread, Histogram) else spread.summary()
 
 
