@@ -237,18 +237,15 @@ def test_drift_is_shown_as_in_the_report_of_diff() -> None:
     assert "Nothing is different" in render(made_up(("a",), drift=drift_of(fingerprints=Pair("a", "a"))))
 
 
-def test_bars_are_as_long_as_their_counts() -> None:
+def test_bars_are_as_long_as_their_counts_and_named_by_their_bins() -> None:
     chart = histogram("Width", "pixels", [0, 10, 20, 40], [10, 0, 40])
     assert chart.bars == (("0 to 10", 10, 25), ("10 to 20", 0, 0), ("20 to 40", 40, 100))
     drawn = environment().get_template("macros.html").module.chart(chart)
     assert re.findall("width:([0-9.]+)%", drawn) == ["25.0", "100.0"]
     sizes = histogram("Bytes", "bytes", [0, 1e6, 2e6], [1, 2])
     assert [bar.text for bar in sizes.bars] == ["0 B to 1.0 MB", "1.0 MB to 2.0 MB"]
-
-
-def test_a_bin_of_one_number_has_that_number_as_its_label() -> None:
-    chart = histogram("Objects", "objects", range(4), [5, 1, 2], whole=True)
-    assert [bar.text for bar in chart.bars] == ["0", "1", "2"]
+    single = histogram("Objects", "objects", range(4), [5, 1, 2], whole=True)
+    assert [bar.text for bar in single.bars] == ["0", "1", "2"]
     wider = histogram("Objects", "objects", [0, 2, 4], [5, 1], whole=True)
     assert [bar.text for bar in wider.bars] == ["0 to 1", "2 to 3"]
 

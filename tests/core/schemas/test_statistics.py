@@ -222,12 +222,9 @@ def test_too_many_features_keep_the_first_names_with_complete_sums(
 Array = np.ndarray[Any, Any]
 
 
-def picture(pixels: Array) -> Picture:
-    return _picture(looks=ImageQuality((), (), 1, b"", b"", b"", samples=sum_samples(pixels)))
-
-
 def all_of(*pictures: Array) -> dict[str, Any]:
-    document = _of(*map(picture, pictures)).as_json()
+    looks = (ImageQuality((), (), 1, b"", b"", b"", samples=sum_samples(pixels)) for pixels in pictures)
+    document = _of(*(_picture(looks=one) for one in looks)).as_json()
     found: dict[str, Any] = json.loads(statistics_text(document))["splits"]["train"]["all"]
     return found
 
