@@ -259,12 +259,11 @@ def _are_corners(cells: Sequence[str]) -> bool:
 
 def _table_in(head: TableHead, settings: ConvertSettings) -> BoxTable | None:
     """Returns the table that begins with these rows; None if it is not a box table."""
-    if not head.rows:
-        return None
     columns = _box_columns(head.header, settings)
     if columns is not None and not looks_like_path(head.rows[0][columns.image]):
         return BoxTable(head, columns, has_header=True)
-    return BoxTable(head, BoxColumns(), has_header=False) if all(map(_is_bare_row, head.rows)) else None
+    is_bare = bool(head.rows) and all(map(_is_bare_row, head.rows))
+    return BoxTable(head, BoxColumns(), has_header=False) if is_bare else None
 
 
 def _suits(probe: InputProbe, settings: ConvertSettings) -> bool:

@@ -38,9 +38,7 @@ def objects_of(image: XmlElement) -> Annotations:
     """
     size = shapes.size_of(image.attributes, parse=number_in)
     objects = []
-    for shape in image.children:
-        if shape.name not in _SHAPES:
-            continue
+    for shape in [child for child in image.children if child.name in _SHAPES]:
         with faults_in(f"the {shape.name} in line {shape.line}"):
             box, outline = _box_and_outline(shape, size)
         label = class_name(shape.attributes.get("label", ""))

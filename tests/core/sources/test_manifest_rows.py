@@ -464,7 +464,7 @@ def test_columns_in_samples_of_a_tar_are_read(tmp_path: Path) -> None:
     assert [ref.reason for ref in bad] == ["BAD_ANNOTATION"] * 4
     assert "n: 3.0 is not a valid uint32: it is a float" in bad[0].message
     assert "ok: 2 is not a valid bool" in bad[1].message
-    assert "n" in bad[2].message and "n" in bad[3].message
+    assert all("n is empty" in ref.message for ref in bad[2:])
 
 
 def test_extra_columns_are_refused_for_folders(tmp_path: Path) -> None:
