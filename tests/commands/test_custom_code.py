@@ -17,7 +17,7 @@ import pytest
 from helpers.depths import compared, findings_of
 from helpers.fewer_imports import late
 from helpers.hostile import check_books
-from helpers.listing import listed, put_photos
+from helpers.listing import found_in, listed, put_photos
 from helpers.records import by_key, quarantine, value, values
 from helpers.repository import PHOTOS, ROOT, copy_first
 from PIL import Image, ImageOps
@@ -255,6 +255,8 @@ def test_a_list_is_read(tmp_path: Path) -> None:
         assert found.input.source == "text_list"
         assert source != "auto" or found.input.detected_as == "a list of paths and classes"
         assert [entry.outcome for entry in found.entries().values()] == ["written"] * 4
+    with pytest.raises(EngineError, match=r"^Cannot read .*gone\.list: no such file"):
+        found_in(tmp_path / "gone.list", {}, "text_list")
 
 
 @pytest.mark.usefixtures("installed")
