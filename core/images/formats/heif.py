@@ -151,20 +151,16 @@ def _read_items(data: bytes, bounds: Bounds) -> _Items:
         raise corrupt(f"heif: its header lacks {missing[0].decode()}")
     items = _Items()
     items.primary = number(data, inside[b"pitm"].begin + 4, 4 if data[inside[b"pitm"].begin] else 2)
-    _read_types(data, inside[b"iinf"], items, bounds)
+    types = inside[b"iinf"]
+    for entry in boxes(data, types.begin + (8 if data[types.begin] else 6), types.end, _KIND, bounds):
+        wide = 4 if data[entry.begin] >= 3 else 2
+        item = number(data, entry.begin + 4, wide)
+        items.types[item] = data[entry.begin + 6 + wide : entry.begin + 10 + wide]
     _read_locations(data, inside[b"iloc"], inside.get(b"idat"), items, bounds)
     if b"iref" in inside:
         _read_references(data, inside[b"iref"], items, bounds)
     _read_properties(data, inside[b"iprp"], items, bounds)
     return items
-
-
-def _read_types(data: bytes, box: Box, items: _Items, bounds: Bounds) -> None:
-    begin = box.begin + (8 if data[box.begin] else 6)
-    for entry in boxes(data, begin, box.end, _KIND, bounds):
-        wide = 4 if data[entry.begin] >= 3 else 2
-        item = number(data, entry.begin + 4, wide)
-        items.types[item] = data[entry.begin + 6 + wide : entry.begin + 10 + wide]
 
 
 def _read_locations(data: bytes, box: Box, inner: Box | None, items: _Items, bounds: Bounds) -> None:
@@ -260,7 +256,13 @@ def _check_picture(data: bytes, items: _Items, size: tuple[int, int], bounds: Bo
             continue
         checked.add(item)
         kind = items.types.get(item, b"")
-        content = _content_of(data, items, item)
+        extents = items.extents.get(item, [])
+        if not extents and kind != b"iden":
+            raise corrupt(f"heif: its image {item} has no content")
+        for begin, end in extents:
+            if end > len(data) or begin >= end:
+                raise truncated(f"heif: it ends after {len(data)} bytes; one of its images ends at {end}")
+        content = b"".join(data[begin:end] for begin, end in extents)
         if kind == b"grid":
             if len(content) < 8:
                 raise truncated("heif: the list of its tiles ends early")
@@ -284,21 +286,6 @@ def _needed(items: _Items, bounds: Bounds) -> Iterator[int]:
         yield item
         for others in (items.extras, items.parts):
             waiting.extend((other, depth + 1) for other in others.get(item, ()))
-
-
-def _content_of(data: bytes, items: _Items, item: int) -> bytes:
-    """Returns the bytes of an item.
-
-    Raises:
-      ImageFault: If a part of them is not in the file.
-    """
-    extents = items.extents.get(item, [])
-    if not extents and items.types.get(item) != b"iden":
-        raise corrupt(f"heif: its image {item} has no content")
-    for begin, end in extents:
-        if end > len(data) or begin >= end:
-            raise truncated(f"heif: it ends after {len(data)} bytes; one of its images ends at {end}")
-    return b"".join(data[begin:end] for begin, end in extents)
 
 
 def _check_frame(data: bytes, content: bytes, setup: Box | None) -> None:

@@ -99,7 +99,6 @@ def test_random_damage_raises_only_faults() -> None:
         (b"\0\0\1\0\1\0", "ico"),
         (b"\0\0\0\x14ftypcrx \0\0\0\1crx isom", "camera_raw"),
         (b"II*\0\x10\0\0\0CR\2\0", "camera_raw"),
-        (b"IIU\0\x18\0\0\0", "camera_raw"),
         (b"FUJIFILMCCD-RAW 0201", "camera_raw"),
         (b"II\x1a\0\0\0HEAPCCDR", "camera_raw"),
         (b"II*\0\x08\0\0\0" + struct.pack("<HHHIIHHII", 2, 254, 4, 1, 1, 50706, 1, 4, 1), "camera_raw"),
@@ -226,12 +225,10 @@ def test_an_unknown_orientation_counts_as_upright(orientation: int) -> None:
     assert pictures.convert(pictures.file_of(RGB, "JPEG", orientation)).width == 200
 
 
-def _xmp_chunk(orientation: int) -> bytes:
-    packet = b"<x><tiff:Orientation>%d</tiff:Orientation></x>" % orientation
-    return pictures.png_chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + packet)
+XMP = b"XML:com.adobe.xmp\0\0\0\0\0<x><tiff:Orientation>6</tiff:Orientation></x>"
 
 
-@pytest.mark.parametrize("chunk", [pictures.exif_chunk(6), _xmp_chunk(6)])
+@pytest.mark.parametrize("chunk", [pictures.exif_chunk(6), pictures.png_chunk(b"iTXt", XMP)])
 @pytest.mark.parametrize("place", ["before", "behind"])
 def test_a_png_may_state_its_orientation_before_or_after_the_picture(chunk: bytes, place: str) -> None:
     position = 33 if place == "before" else PNG.rindex(b"IEND") - 4

@@ -241,12 +241,19 @@ def test_an_icc_profile_of_a_jp2_is_applied() -> None:
     assert np.array_equal(pictures.to_png(data), np.asarray(RGB))
 
 
-@pytest.mark.parametrize("options", [{}, {"no_jp2": True, "tile_size": (64, 64)}])
-def test_a_file_that_ends_early_is_truncated(options: dict) -> None:
-    data = iso_files.jp2_of(RGB, **options)
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(iso_files.jp2_of(RGB, **options) for options in ({}, {"no_jp2": True, "tile_size": (64, 64)})),
+        *(
+            iso_files.jxl_of(RGB, **options)
+            for options in ({}, {"usecontainer": True}, {"lossless": False, "level": 80})
+        ),
+    ],
+)
+def test_a_file_that_ends_early_is_truncated(data: bytes) -> None:
     for sixteenth in range(1, 16):
-        assert pictures.fault(data[: len(data) * sixteenth // 16]).reason in ("TRUNCATED", "CORRUPT")
-    assert pictures.fault(data[: len(data) // 2]).reason == "TRUNCATED"
+        assert pictures.fault(data[: len(data) * sixteenth // 16]).reason == "TRUNCATED"
     assert pictures.fault(data[:-1]).reason == "TRUNCATED"
 
 
@@ -350,13 +357,6 @@ def test_a_jpeg_inside_is_decoded_as_that_jpeg(orientation: int) -> None:
     assert opened.data == jpeg
     assert np.array_equal(pictures.to_png(data), pictures.to_png(jpeg))
     assert pictures.difference(upright(load_checked(opened, 1 << 22).image, opened.orientation), RGB) < 12
-
-
-@pytest.mark.parametrize("options", [{}, {"usecontainer": True}, {"lossless": False, "level": 80}])
-def test_a_jpeg_xl_that_ends_early_is_truncated(options: dict) -> None:
-    data = iso_files.jxl_of(RGB, **options)
-    for sixteenth in range(1, 16):
-        assert pictures.fault(data[: len(data) * sixteenth // 16]).reason == "TRUNCATED"
 
 
 def test_a_header_of_absurd_size_is_refused_before_decoding(monkeypatch: pytest.MonkeyPatch) -> None:

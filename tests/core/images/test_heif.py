@@ -17,7 +17,7 @@ from shardwright.core.images.decode import load_checked, open_image
 from shardwright.core.images.encode import installed_version
 from shardwright.schemas.errors import ImageFault
 
-pytest.importorskip("pillow_heif", reason="the extra heif is not installed")
+plugin = pytest.importorskip("pillow_heif.as_plugin", reason="the extra heif is not installed")
 
 RGB = Image.fromarray(pictures.rgb_pixels(200, 140))
 GRAY = RGB.convert("L")
@@ -119,8 +119,6 @@ def test_without_the_extra_the_message_names_it(monkeypatch: pytest.MonkeyPatch)
     assert fault.reason == "UNSUPPORTED_FORMAT"
     assert "pip install 'shardwright[heif]'" in fault.message
 
-
-plugin = pytest.importorskip("pillow_heif.as_plugin", reason="the extra heif is not installed")
 
 FTYP = box(b"ftyp", b"heic\0\0\0\0mif1heic")
 MAX_PIXELS = 1 << 22

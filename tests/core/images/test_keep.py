@@ -15,7 +15,7 @@ from helpers.examples import examples
 from helpers.fewer_imports import late
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from PIL import Image, PngImagePlugin, features
+from PIL import Image, PngImagePlugin
 
 from shardwright.core.images.convert import map_image
 from shardwright.core.images.metadata import (
@@ -75,9 +75,8 @@ FILES = {
     "jpeg 2000, bare": (iso_files.jp2_of(RGB, no_jp2=True), "", "png"),
     "jpeg xl": (iso_files.jxl_of(RGB), "", "png"),
     "jpeg xl of a jpeg": (imagecodecs.jpegxl_encode_jpeg(pictures.file_of(RGB, "JPEG")), "", "png"),
+    "avif": (pictures.file_of(RGB, "AVIF"), "", "png"),
 }
-if features.check("avif"):
-    FILES["avif"] = (pictures.file_of(RGB, "AVIF"), "", "png")
 if find_spec("pillow_heif"):
     FILES["heif"] = (iso_files.heif_of(RGB), "", "png")
 

@@ -139,11 +139,6 @@ def test_the_version_covers_all_python_files_of_a_package(
     load_hook.cache_clear()
 
 
-def frame_of(size: tuple[int, int], orientation: int = 1) -> Frame:
-    upright = size[::-1] if orientation >= 5 else size
-    return Frame(size, orientation, plan_geometry(*upright, None, "stretch"))
-
-
 def described(*objects: ObjectAnnotation, **more: Any) -> ImageRef:
     return ImageRef("a.png", "/a.png").annotated(Annotations(objects=objects, **more))
 
@@ -155,7 +150,8 @@ def test_a_hook_receives_boxes_in_pixels_of_the_upright_picture() -> None:
     flat = replace(thing, segmentation=outline[0])  # a mistake, which is reported later
     ref = described(thing, flat, relative=True)
     # Orientation 6: the stored picture (8 x 4) is turned clockwise by 90 degrees.
-    decoded = decoded_image(ref, Image.new("RGB", (4, 8)), frame_of((8, 4), 6))
+    frame = Frame((8, 4), 6, plan_geometry(4, 8, None, "stretch"))
+    decoded = decoded_image(ref, Image.new("RGB", (4, 8)), frame)
     assert decoded.objects is not None
     assert decoded.objects[0].box == (0.0, 0.0, 3.0, 4.0)
     assert decoded.objects[0].segmentation == [[3.0, 0.0, 3.0, 4.0, 0.0, 4.0]]
