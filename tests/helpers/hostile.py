@@ -177,13 +177,6 @@ _SERVER.set_forkserver_preload(
 )
 
 
-def _ensure_server() -> None:
-    """Starts the process from which others are forked; it finds our modules only through `PYTHONPATH`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-        forkserver.ensure_running()
-
-
 def _child(before: Callable[[], None] | None, argv: list[str], log: str) -> None:
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
@@ -210,7 +203,10 @@ def start(log: Path, *argv: object, before: Callable[[], None] | None = None) ->
       *argv: Arguments of the command line.
       before: Called first in the new process; a function of a module, or a partial of one.
     """
-    _ensure_server()
+    # The process from which others are forked finds our modules only through `PYTHONPATH`.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        forkserver.ensure_running()
     process = _SERVER.Process(target=_child, args=(before, [str(item) for item in argv], str(log)))
     process.start()
     atexit.register(process.kill)  # otherwise this process would wait for one that a failed test left behind

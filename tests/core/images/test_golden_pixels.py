@@ -333,16 +333,13 @@ def test_boxes_are_inside_and_the_reduction_keeps_twice_the_target(
     assert min(geometry.size) >= 1
     assert 0 <= geometry.offset[0] <= geometry.canvas[0] - geometry.size[0]
     assert 0 <= geometry.offset[1] <= geometry.canvas[1] - geometry.size[1]
-
-    def keeps(factor: int) -> bool:
-        return (right - left) / factor >= 2 * geometry.size[0] and (
-            lower - upper
-        ) / factor >= 2 * geometry.size[1]
-
-    factor = geometry.reduction()
-    assert factor in (1, 2, 4, 8)
-    assert factor == 1 or keeps(factor)
-    assert not any(keeps(larger) for larger in (2, 4, 8) if larger > factor)
+    width, height = geometry.size
+    possible = [
+        factor
+        for factor in (1, 2, 4, 8)
+        if factor == 1 or (right - left >= 2 * factor * width and lower - upper >= 2 * factor * height)
+    ]
+    assert geometry.reduction() == possible[-1]
 
 
 def test_a_line_that_would_cover_a_box_with_too_many_pixels_is_refused() -> None:

@@ -38,18 +38,14 @@ def picture(kind: str, mode: str = "RGB") -> bytes:
     return file_of(Image.fromarray(values).convert(mode), kind)
 
 
-def disposing_gif() -> bytes:
-    """Returns a GIF whose first frame is removed before the second is drawn."""
-    frames = [Image.new("P", (SIDE, SIDE), number) for number in (1, 2)]
-    return file_of(frames[0], "GIF", save_all=True, append_images=frames[1:], disposal=2)
-
-
+FRAMES = [Image.new("P", (SIDE, SIDE), number) for number in (1, 2)]
 PICTURES = {
     "jpeg": picture("JPEG"),
     "cmyk": picture("JPEG", "CMYK"),
     "png": picture("PNG", "LA"),
     "palette": picture("PNG", "P"),
-    "gif": disposing_gif(),
+    # The first frame is removed before the second is drawn.
+    "gif": file_of(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:], disposal=2),
     "tiff": picture("TIFF"),
     "webp": picture("WEBP"),
 }

@@ -271,16 +271,12 @@ def test_a_patch_of_the_same_garment_with_another_badge_is_another_picture(
     assert alike(pictures, changed).mean() < 0.1
 
 
-def smooth_pictures() -> list[Image.Image]:
-    """Returns wallpapers: gradients from one color to another."""
+def test_smooth_pictures_are_alike_in_every_form() -> None:
+    # Wallpapers: gradients from one color to another.
     gradient = Image.linear_gradient("L")
     turned = [gradient, gradient.rotate(90), Image.radial_gradient("L")]
     colors = [("#203040", "#304860"), ("#e0d0c0", "#f0f0e8"), ("#400000", "#b02020")]
-    return [ImageOps.colorize(shape, *pair).resize((480, 270)) for shape in turned for pair in colors]
-
-
-def test_smooth_pictures_are_alike_in_every_form() -> None:
-    smooth = smooth_pictures()
+    smooth = [ImageOps.colorize(shape, *pair).resize((480, 270)) for shape in turned for pair in colors]
     for changed in (
         [stored(image, "JPEG", quality=30) for image in smooth],
         [stored(image.resize((224, 224)), "WEBP", quality=60) for image in smooth],

@@ -316,11 +316,6 @@ def _random_records(rng: random.Random) -> list[bytes]:
     return [rng.randbytes(rng.choice((0, 1, 5, 20, 100, 600, 3000))) for _ in range(count)]
 
 
-def _bounds(records: list[bytes]) -> list[tuple[int, int]]:
-    ends = np.cumsum([len(record) + FRAME_BYTES for record in records]).tolist()
-    return list(zip([0, *ends[:-1]], ends))
-
-
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(52))
 def test_random_damage_is_detected_and_loses_no_sound_record(seed: int) -> None:
@@ -333,7 +328,8 @@ def test_random_damage_is_detected_and_loses_no_sound_record(seed: int) -> None:
         assert_complete(found, len(data))
         assert all(record in records for record in sound_in(found)), "a damaged record passed as sound"
         here = {item.offset: item.data for item in found if isinstance(item, Record)}
-        for offset, number in shard.survivors(_bounds(records)):
+        ends = np.cumsum([len(record) + FRAME_BYTES for record in records]).tolist()
+        for offset, number in shard.survivors(list(zip([0, *ends[:-1]], ends))):
             assert here.get(offset) == records[number], "a sound record was lost"
         damages = sum(isinstance(item, DamagedRange) for item in found)
         assert read <= (2 + 3 * damages) * len(data)
