@@ -34,12 +34,10 @@ def encoded_values(spec: FeatureSpec, values: Sequence[Any], picture: tuple[int,
     """Returns values as the record stores them.
 
     Args:
-      spec: Specification of the feature.
+      spec: Specification of the feature, which has an encoding other than plain.
       values: Values of the feature.
       picture: Height, width and channels of the stored picture.
     """
-    if spec.encoding is Encoding.PLAIN:
-        return values
     if spec.encoding is Encoding.BASE64:
         return [base64.urlsafe_b64encode(value) for value in values]
     if spec.holds_pixels:
