@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -127,14 +127,14 @@ class Accepted:
     names: tuple[str, ...] = ()
     bad_images: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
-    findings: Mapping[str, frozenset[Hashable]] = field(default_factory=dict)
+    findings: Mapping[str, Set[Hashable]] = field(default_factory=dict)
 
     def new_findings(self, group: FindingsOfCode) -> tuple[int, str]:
         """Returns the number of findings that were not accepted, and the first of them, if it is known.
 
         Findings are compared one by one if both versions store all of them, else by their number.
         """
-        before, accepted = self.counts.get(group.code, 0), self.findings.get(group.code, frozenset())
+        before, accepted = self.counts.get(group.code, 0), self.findings.get(group.code, set())
         if (len(group.findings), len(accepted)) != (group.count, before):
             return max(0, group.count - before), ""
         new = [finding for finding in group.findings if _identity(finding) not in accepted]
@@ -174,13 +174,7 @@ def read_accepted(output: str, version: str, dataset: Dataset) -> Accepted:
     identities: dict[str, set[Hashable]] = {}
     for finding in report.findings if report is not None else ():
         identities.setdefault(finding.code.value, set()).add(_identity(finding))
-    return Accepted(
-        version,
-        record.accepted,
-        dataset.ledger["quarantined"],
-        record.findings,
-        {code: frozenset(of_code) for code, of_code in identities.items()},
-    )
+    return Accepted(version, record.accepted, dataset.ledger["quarantined"], record.findings, identities)
 
 
 def _identity(finding: Finding) -> Hashable:

@@ -256,10 +256,8 @@ def _compare_pictures(
     elif facts.same_software:
         yield FindingCode.SOURCE_CHANGED, "its image differs from what its source converts to"
     elif not _is_bare(mine) and _is_bare(true):
-        yield (
-            FindingCode.SOURCE_CHANGED,
-            "its image has metadata or bytes after its end, but what its source converts to has none",
-        )
+        message = "its image has metadata or bytes after its end, but what its source converts to has none"
+        yield FindingCode.SOURCE_CHANGED, message
     elif not _alike(mine, true, _dtype_of(parsed, facts)):
         yield FindingCode.SOURCE_CHANGED, "its image looks different from what its source converts to"
 

@@ -37,8 +37,9 @@ from shardwright.schemas.ledger import sums_of_headers
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.units import counted
 
-#: Fields that are compared with the shards' ledgers or with the layout instead of the rest of the document.
-_COMPARED_ELSEWHERE = ("ledger", "class_counts", "formats", "dtypes", "first_label")
+#: Fields that are compared with the shards' ledgers or with the layout instead of the rest of the document,
+#: and the digest of all others.
+_COMPARED_ELSEWHERE = ("ledger", "class_counts", "formats", "dtypes", "first_label", DIGEST)
 #: Number of characters of a value, and of digits of a digest, that a message shows.
 _SHOWN, _HEX = 80, 12
 
@@ -73,9 +74,8 @@ def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fi
     except (TypeError, AttributeError):
         pass
     for name, value in true.items():
-        if name in _COMPARED_ELSEWHERE or name == DIGEST:
-            continue
-        yield from _differences(name, document.get(name), value)
+        if name not in _COMPARED_ELSEWHERE:
+            yield from _differences(name, document.get(name), value)
     shards = {split: len(split_shards) for split, split_shards in dataset.splits.items()}
     yield from _differences("plan.shards", dict(dataset.plan.shards), shards)
     if DIGEST not in document:

@@ -105,11 +105,8 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
       files: Paths of all files in the directory, relative to it.
     """
     for file in unexpected_shards(dataset, files):
-        yield Finding(
-            FindingCode.SHARD_UNEXPECTED,
-            "the file is named like a shard but dataset.json does not list it",
-            file,
-        )
+        message = "the file is named like a shard but dataset.json does not list it"
+        yield Finding(FindingCode.SHARD_UNEXPECTED, message, file)
     present = set(files)  # there may be tens of thousands
     for file, index in dataset.index_files().items():
         if index not in present:

@@ -171,7 +171,6 @@ def _check_bare(
     """Compares raw pixels with what is declared about them."""
     if declared.dtype is not None and declared.dtype not in SAMPLE_TYPES:
         return Seen([], None, "raw")  # the wrong type is reported, and nothing else can be known
-    dtype = np.dtype(declared.dtype or "uint8")
     sides = _sides_of_bare(len(encoded), declared.sides, declared.dtype)
     if sides is None or isinstance(sides, str):
         problems = [(FindingCode.SIZE_MISMATCH, sides)] if sides else []
@@ -182,7 +181,7 @@ def _check_bare(
         image = Image.frombytes(_MODES[channels], (width, height), encoded)
         return Seen(problems, image, "raw", image.size)
     reserve(math.prod(sides) * _BARE_BYTES)
-    samples = decode_raw(encoded, dtype.name, sides)
+    samples = decode_raw(encoded, declared.dtype, sides)
     picture = displayed(samples if whole else samples[:1, :1])  # nobody looks at a part
     return Seen(problems, picture, "raw", (width, height), samples if whole else None)
 

@@ -43,11 +43,9 @@ def check_class(number: Any, text: Any, schema: RecordSchema) -> Iterator[Proble
         low, high = schema.first_label, schema.first_label + len(schema.labels) - 1
         yield FindingCode.LABEL_RANGE, f"label {number} is not between {low} and {high}"
     elif isinstance(text, bytes) and text.decode("utf-8", "replace") != schema.labels[place]:
-        yield (
-            FindingCode.LABEL_TEXT,
-            f"label {number} is {schema.labels[place]!r} but the record says "
-            f"{text.decode('utf-8', 'replace')!r}",
-        )
+        stated = text.decode("utf-8", "replace")
+        message = f"label {number} is {schema.labels[place]!r} but the record says {stated!r}"
+        yield FindingCode.LABEL_TEXT, message
 
 
 def check_objects(of_record: ValuesByRole, schema: RecordSchema) -> Iterator[Problem]:
@@ -133,10 +131,8 @@ def check_keypoints(values: ValuesByRole, schema: RecordSchema) -> Iterator[Prob
     object_count = next(counts, None)  # unknown without such a feature
     if object_count is not None and (not object_count or count % object_count):
         numbers = f"{counted(count, 'key point')} and {counted(object_count, 'object')}"
-        yield (
-            FindingCode.LENGTH_MISMATCH,
-            f"it has {numbers}, but each object must have equally many key points",
-        )
+        message = f"it has {numbers}, but each object must have equally many key points"
+        yield FindingCode.LENGTH_MISMATCH, message
         return
     if problems := list(_position_problems(points)):
         yield FindingCode.KEYPOINT_RANGE, first_of(problems, "more problem")
@@ -259,10 +255,8 @@ def _mask_problems(
         opened = open_image(mask, "mask.png", MAX_PIXELS, schema.bounds)
         width, height = opened.image.size
         if size is not None and (width, height) != size:
-            yield (
-                FindingCode.MASK_MISMATCH,
-                f"it has {width} x {height} pixels but the record says {size[0]} x {size[1]}",
-            )
+            message = f"it has {width} x {height} pixels but the record says {size[0]} x {size[1]}"
+            yield FindingCode.MASK_MISMATCH, message
             return
         with reserve_working_bytes(max(width * height * BYTES_PER_PIXEL, opened.decoder_bytes())):
             image = load_checked(opened, MAX_PIXELS).image

@@ -308,10 +308,8 @@ def _check_labels(values: ValuesByRole, schema: RecordSchema) -> Iterator[Proble
     for role, names in texts.items():
         if len(names) != len(ids):
             label, text = (spec.name for of in (FeatureRole.LABEL, role) if (spec := schema.spec(of)))
-            yield (
-                FindingCode.LENGTH_MISMATCH,
-                f"feature {label!r} has {counted(len(ids), 'value')}, {text!r} has {len(names)}",
-            )
+            message = f"feature {label!r} has {counted(len(ids), 'value')}, {text!r} has {len(names)}"
+            yield FindingCode.LENGTH_MISMATCH, message
             return
     # A wrong id is reported once, without the names that are stored with it.
     problems = (

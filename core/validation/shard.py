@@ -223,10 +223,8 @@ def _check_opened(
             find(code, message)
         check.ledger_summary = ledger.summary
     if task.expected and check.records != task.expected.records:
-        find(
-            FindingCode.COUNT_MISMATCH,
-            f"it holds {counted(check.records, 'sound record')}, dataset.json says {task.expected.records}",
-        )
+        holds = counted(check.records, "sound record")
+        find(FindingCode.COUNT_MISMATCH, f"it holds {holds}, dataset.json says {task.expected.records}")
     if opened.index_data is not None and _OTHER_SHARD.isdisjoint(finding.code for finding in check.findings):
         records.check_index(opened.index_data)
     return check
