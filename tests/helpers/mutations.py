@@ -147,10 +147,6 @@ def _books(it: Any) -> None:
         row["listed"] += 1
 
 
-def _all_webp(counts: Any) -> dict[str, int]:
-    return {"webp": sum(counts.values())}
-
-
 def rewrite(file: Path, edit: Callable[[bytes], bytes]) -> None:
     file.write_bytes(edit(file.read_bytes()))
 
@@ -208,8 +204,8 @@ DOCUMENT = [
     document("formats: a number", set_at("formats", "train", "jpg", more)),
     document("formats: another format", set_at("formats", "train", lambda it: {"png": it["jpg"]})),
     document("formats removed", delete_at("formats")),
-    document("stored formats of kept images", set_at("formats", "train", _all_webp),
-             KEPT),
+    document("stored formats of kept images", set_at("formats", "train", lambda it: {
+        "webp": sum(it.values())}), KEPT),
     document("sidecars: a digest", set_at("sidecars", "labels.txt", flip_hex)),
     document("sidecars: one removed", delete_at("sidecars", "labels.txt")),
     document("a field added", lambda it: it.update(license="none")),
@@ -241,14 +237,6 @@ def header(name: str, value: Any, dataset: str = RESIZED) -> Mutation:
 
 def _odd_line(outcome: str, **values: Any) -> dict[str, Any]:
     return {"key": "birds/never.jpg", "outcome": outcome, **values}
-
-
-def _copied_line(lines: list[Any]) -> None:
-    lines.append({**lines[1], "key": "birds/never.jpg"})
-
-
-def _quarantined_elsewhere(lines: list[Any]) -> None:
-    lines.append(_odd_line("quarantined", reason="CORRUPT", stage="decode", message="?", uri="x"))
 
 
 LEDGER = [
@@ -299,9 +287,10 @@ LEDGER = [
     ledger("line: mask_sha256", lambda it: it[1].update(mask_sha256="0" * 64)),
     ledger("line: a field added", lambda it: it[1].update(more=1)),
     ledger("line: boxes", lambda it: it[1].update(boxes={"written": 5}), OBJECTS, "train-00000-of-00001"),
-    ledger("extra line: written", _copied_line),
+    ledger("extra line: written", lambda it: it.append({**it[1], "key": "birds/never.jpg"})),
     ledger("extra line: written, without a place", lambda it: it.append(_odd_line("written"))),
-    ledger("extra line: quarantined", _quarantined_elsewhere),
+    ledger("extra line: quarantined", lambda it: it.append(_odd_line(
+        "quarantined", reason="CORRUPT", stage="decode", message="?", uri="x"))),
     ledger("extra line: filtered", lambda it: it.append(_odd_line("filtered", reason="limit"))),
     ledger("extra line: deduplicated", lambda it: it.append(_odd_line("deduplicated", reason="a.jpg"))),
     ledger("extra line: an unknown outcome", lambda it: it.append(_odd_line("lost"))),
@@ -532,16 +521,6 @@ def _relabel(it: Forgery) -> None:
     it.relabel(PLACE, 0, label=CLASSES[1 - CLASSES.index(label)])
 
 
-def _rename(it: Forgery) -> None:
-    it.edit(PLACE, 0, put("image/filename", b"birds/other.jpg"))
-    it.relabel(PLACE, 0, key="birds/other.jpg")
-
-
-def _resource(it: Forgery) -> None:
-    it.edit(PLACE, 0, put("image/key/sha256", b"1" * 64))
-    it.relabel(PLACE, 0, sha256="1" * 64)
-
-
 def _as_own_source(it: Forgery) -> None:
     """Replaces the bytes of a kept image, and updates the checksum of its source."""
     it.edit(PLACE, 0, redrawn(_dot, quality=95))
@@ -561,10 +540,6 @@ def _drop(it: Forgery, outcome: Outcome | None, **values: Any) -> None:
         it.others[PLACE].append(Entry(entry.key, outcome, entry.fingerprint, digest=entry.digest, **values))
 
 
-def _double(it: Forgery) -> None:
-    it.shards[PLACE].insert(1, it.shards[PLACE][0])
-
-
 def _invent(it: Forgery) -> None:
     it.shards[PLACE].append(it.shards[PLACE][0])
     number = len(it.shards[PLACE]) - 1
@@ -581,9 +556,9 @@ RECORDS = [
     record("text, without its label", put("image/class/text", b"fish")),
     forged("label and text, as the ledger says", _relabel),
     record("label and text, not in the ledger", _other_label),
-    forged("key, as the ledger says", _rename),
+    record("key, as the ledger says", put("image/filename", b"birds/other.jpg"), key="birds/other.jpg"),
     record("key, not in the ledger", put("image/filename", b"birds/other.jpg")),
-    forged("sha256, as the ledger says", _resource),
+    record("sha256, as the ledger says", put("image/key/sha256", b"1" * 64), sha256="1" * 64),
     record("sha256, not in the ledger", put("image/key/sha256", b"1" * 64)),
     record("height", put("image/height", 49)),
     record("width and height swapped", every(put("image/width", 30), put("image/height", 70))),
@@ -595,7 +570,7 @@ RECORDS = [
     forged("two records in another order", lambda it: it.shards[PLACE].reverse()),
     forged("a record in another shard of its split", lambda it: _move(it, ("train", 1))),
     forged("a record in a different split", lambda it: _move(it, ("test", 0))),
-    forged("a record doubled", _double),
+    forged("a record doubled", lambda it: it.shards[PLACE].insert(1, it.shards[PLACE][0])),
     forged("a record removed", lambda it: _drop(it, None)),
     forged("a record removed, called filtered", lambda it: _drop(it, Outcome.FILTERED, reason="limit")),
     forged("a record removed, called a copy", lambda it: _drop(

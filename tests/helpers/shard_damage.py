@@ -6,7 +6,6 @@ import io
 import random
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -20,12 +19,6 @@ class _Counted(io.FileIO):
     """A file that counts the bytes read from it."""
 
     total = 0
-
-    def readinto(self, buffer: Any, /) -> int:
-        """Reads into a buffer, and counts."""
-        size = super().readinto(buffer) or 0
-        self.total += size
-        return size
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Reads, and counts."""

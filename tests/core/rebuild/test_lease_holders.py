@@ -315,13 +315,10 @@ def test_a_lease_stored_with_a_wrong_clock_of_the_storage_is_void(
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"{", b"[]", b"null", b"7", b'"holder"', b"{}", b'{"holder": "a"}', b"\xff\xfe\x00",
-        b"\x00" * 512, b"[" * 100_000, b'{"holder": 1, "version": "v"}',
-        b'{"holder": "a", "version": "v", "pid": "1"}', b'{"holder": "a", "version": "v", "pid": 1.5}',
+        b"", b"{", b"[]", b'{"holder": "a"}', b"\xff\xfe\x00", b"\x00" * 512, b"[" * 100_000,
+        b'{"holder": "a", "version": "v", "pid": 1.5}', b'{"holder": 1, "version": "v"}',
         b'{"holder": "a", "version": "v", "renewed": NaN}',
-        b'{"holder": "a", "version": "v", "seconds": Infinity}',
         b'{"holder": "a", "version": "v", "seconds": true}',
-        b'{"holder": "a", "version": "v", "renewed": null}',
     ],
 )  # fmt: skip
 def test_a_damaged_lease_is_taken_over(tmp_path: Path, data: bytes) -> None:

@@ -329,10 +329,9 @@ POINTER = Pointer(V, "ab", 1.0)
     ("document", "change"),
     [
         *((RECORD, change) for change in (
-            {"state": "new"}, {"records": "7"}, {"records": None}, {"changes": {"added": "2"}},
-            {"changes": []}, {"created": "today"}, {"refusals": [1]}, {"refusals": [{"gate": "drift"}]},
-            {"more": 1}, {"accepted": 3}, {"fingerprint": 3}, {"acceptances": [1]},
-            {"acceptances": [{"who": "x"}]},
+            {"state": "new"}, {"records": None}, {"changes": {"added": "2"}}, {"changes": []},
+            {"created": "today"}, {"refusals": [1]}, {"refusals": [{"gate": "drift"}]}, {"more": 1},
+            {"accepted": 3}, {"fingerprint": 3}, {"acceptances": [{"who": "x"}]},
         )),
         *((POINTER, change) for change in (
             {"version": "../x"}, {"version": 7}, {"published": "x"}, {"published": 10**400},
