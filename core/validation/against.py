@@ -77,10 +77,8 @@ def read_rows(file: IO[bytes], key: FeatureSpec | None) -> Iterator[SoundRecord]
     """
     for item in read_records(file):
         if isinstance(item, Record):
-            digest = hashlib.sha256(item.data).digest()
-            yield SoundRecord(
-                item.number, item.offset, len(item.data) + FRAME_BYTES, digest, _key(item.data, key)
-            )
+            length, digest = len(item.data) + FRAME_BYTES, hashlib.sha256(item.data).digest()
+            yield SoundRecord(item.number, item.offset, length, digest, _key(item.data, key))
 
 
 def _key(data: bytes, spec: FeatureSpec | None) -> str | None:

@@ -220,7 +220,11 @@ def check_masks(values: ValuesByRole, schema: RecordSchema) -> Iterator[Problem]
 
     For each feature, only the first problem of each kind is described.
     """
-    size = _picture_size(values)
+    roles = (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE)
+    width, height, shape = (values.get(role, ()) for role in roles)
+    size = (width[0], height[0]) if len(width) == len(height) == 1 else None
+    if size is None and len(shape) == 3:
+        size = shape[1], shape[0]
     for role, masks in some_values(values, MASKS).items():
         of_objects = role is FeatureRole.OBJECT_MASK
         seen: set[FindingCode] = set()
@@ -237,15 +241,6 @@ def check_masks(values: ValuesByRole, schema: RecordSchema) -> Iterator[Problem]
     if kind is not None and declared is not None and declared.lower() != kind:
         message = f"{MASKS[FeatureRole.SEMANTIC_MASK]} is {kind} but the record says {declared!r}"
         yield FindingCode.FORMAT_MISMATCH, message
-
-
-def _picture_size(values: ValuesByRole) -> tuple[int, int] | None:
-    """Returns the width and height that a record states, or None."""
-    roles = (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE)
-    width, height, shape = (values.get(role, ()) for role in roles)
-    if len(width) == len(height) == 1:
-        return width[0], height[0]
-    return (shape[1], shape[0]) if len(shape) == 3 else None
 
 
 def _mask_problems(
