@@ -326,11 +326,14 @@ def own_holder(hold: HeldLease | None) -> HeldLease | None:
 def this_process() -> tuple[str, int, str]:
     """Returns the host, the pid and the start of this process, which identify it as a holder.
 
+    The start tells it from all that have its pid over time, and is empty if the system does not state it.
+
     Use it for a job that ends with the process that launched it. Jobs that outlive it (on Dataflow
     or Flink) use pid 0, because the end of the launcher does not mean the end of the job.
     """
-    pid = os.getpid()
-    return socket.gethostname(), pid, _beginning_of(pid)
+    pid, realm = os.getpid(), _realm()
+    state = _state_of(pid)
+    return socket.gethostname(), pid, f"{realm} {state[1]}" if realm and state else ""
 
 
 def _realm() -> str:
@@ -354,12 +357,6 @@ def _state_of(pid: int) -> tuple[str, str] | None:
         return values[0], values[19]
     except (OSError, IndexError):
         return None
-
-
-def _beginning_of(pid: int) -> str:
-    """Returns a text that identifies a process among all that have its pid over time; empty if unknown."""
-    realm, state = _realm(), _state_of(pid)
-    return f"{realm} {state[1]}" if realm and state else ""
 
 
 def may_live(pid: int, began: str) -> bool:

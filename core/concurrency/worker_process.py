@@ -184,7 +184,10 @@ class WorkerProcess:
             self._connection.send_bytes(request)
             results, error = self._connection.recv()
         except (OSError, EOFError) as broken:
-            raise self._death() from broken
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_SECONDS)
+            self._process.kill()  # it may have closed the connection and go on
+            raise WorkerDied(self._process.wait(), *self._board.read()) from broken
         self._sent.add(function.digest)
         if error is not None:
             raise error
@@ -203,13 +206,6 @@ class WorkerProcess:
     def kill(self) -> None:
         """Ends the process at once. It writes no files, so nothing is left behind."""
         self._process.kill()
-
-    def _death(self) -> WorkerDied:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_SECONDS)
-        if self._process.poll() is None:  # it closed the connection and goes on
-            self._process.kill()
-        return WorkerDied(self._process.wait(), *self._board.read())
 
 
 def _stdout() -> int | None:

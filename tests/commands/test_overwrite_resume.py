@@ -342,7 +342,8 @@ def put(output: Path, held: Lease, age: float = 0.0) -> None:
 
 def parent_process() -> tuple[str, int, str]:
     """Returns the part of a lease that describes a process which lives as long as this one."""
-    return os.uname().nodename, os.getppid(), lease._beginning_of(os.getppid())
+    with mock.patch.object(os, "getpid", os.getppid):
+        return lease.this_process()
 
 
 def stopped(process: Any) -> None:
