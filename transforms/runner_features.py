@@ -32,10 +32,9 @@ class WorkerOptions(PipelineOptions):
 
 def has_one_worker(options: PipelineOptions) -> bool:
     """Returns whether a pipeline runs in this process, on one thread of Beam."""
-    direct = options.view_as(DirectOptions)
-    if options.view_as(StandardOptions).runner != "FnApiRunner":
-        return False
-    return bool(direct.direct_running_mode == "in_memory" and direct.direct_num_workers == 1)
+    direct, runner = options.view_as(DirectOptions), options.view_as(StandardOptions).runner
+    is_here = runner == "FnApiRunner" and direct.direct_running_mode == "in_memory"
+    return bool(is_here and direct.direct_num_workers == 1)
 
 
 def uses_resource_hints(options: PipelineOptions) -> bool:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import IO, Any, TypeVar
 
 import google_crc32c
@@ -50,12 +50,12 @@ _ATTEMPTS_TO_MEET = 20
 #: Scheme -> module and class of its store. A module is imported when a path needs it, since the clients take
 #: long, and Beam is needed only for other schemes.
 _STORES = {
-    "": f"{__name__}.local.LocalStore",
-    "gs": f"{__name__}.gcs.GcsStore",
-    "s3": f"{__name__}.s3.S3Store",
-    "az": f"{__name__}.azure.AzureStore",
+    "": f"{__name__}.local:LocalStore",
+    "gs": f"{__name__}.gcs:GcsStore",
+    "s3": f"{__name__}.s3:S3Store",
+    "az": f"{__name__}.azure:AzureStore",
 }
-_OTHERS = "shardwright.transforms.beam_files.BeamStore"
+_OTHERS = "shardwright.transforms.beam_files:BeamStore"
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
 
 
@@ -72,9 +72,8 @@ def _scheme(path: str) -> str:
 @cache
 def _store_for(scheme: str) -> Any:
     """Returns the store for a scheme, which all threads share."""
-    module, _, name = _STORES.get(scheme, _OTHERS).rpartition(".")
     with needed_by(f"{scheme}://"):
-        return getattr(import_module(module), name)()
+        return resolve_name(_STORES.get(scheme, _OTHERS))()
 
 
 def _run(doing: str, path: str, send: Callable[[RemoteStore], Result]) -> Result:
