@@ -12,19 +12,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
-from shardwright.core import storage
-from shardwright.core.dataset_files import (
-    check_shards,
-    dataset_name,
-    left_behind,
-    missing_shards,
-    new_outcome,
-    own_outcome,
-    run_document,
-    stored_document,
-    write_commit,
-    write_text,
-)
+from shardwright.core import dataset_files, storage
 from shardwright.core.images.metadata import PRIVATE_KINDS
 from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.overwrite import discard_staging, swap
@@ -84,7 +72,7 @@ def describe(job: ConversionJob, forecast: Forecast, results: Sequence[ShardResu
     """Returns the dataset that consists of the shards."""
     layout = job.settings.record_layout
     bare = Dataset(
-        name=dataset_name(job.output),
+        name=dataset_files.dataset_name(job.output),
         layout=layout.name,
         features=layout.features,
         plan=forecast.plan,
@@ -162,9 +150,11 @@ def commit(
         outcome = _outcome(job, forecast, result, results, total)
         listed = storage.list_files(job.directory)
         if was_swapped(job, result, listed):
-            outcome["warnings"] += left_behind(job.directory, lambda: discard_staging(job.output))
+            outcome["warnings"] += dataset_files.left_behind(
+                job.directory, lambda: discard_staging(job.output)
+            )
             return outcome
-        check_shards(job.directory, result, listed)
+        dataset_files.check_shards(job.directory, result, listed)
         result, sidecars = with_sidecars(result, draw_card_samples(job.directory, result))
         sha256 = write_quarantine(job.directory, dataset.QUARANTINE_JSONL, results, job.hold)
         result = replace(result, files={**result.files, dataset.QUARANTINE_JSONL: sha256})
@@ -186,17 +176,17 @@ def commit(
         refusal = _refusal(job, result, report)
         if refusal:
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
-            write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome), job.hold)
+            dataset_files.write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome), job.hold)
             raise DataRefused(refusal)
         run = _run(job, forecast, results, result.split_shares, total)
-        write_commit(job.directory, result, sidecars, run, outcome, left, job.hold)
+        dataset_files.write_commit(job.directory, result, sidecars, run, outcome, left, job.hold)
         if job.directory != job.output:
             swap(job.output, job.hold)
-            if warnings := left_behind(job.directory, lambda: discard_staging(job.output)):
+            if warnings := dataset_files.left_behind(job.directory, lambda: discard_staging(job.output)):
                 outcome["warnings"] += warnings
                 with contextlib.suppress(OSError, EngineError):
                     text = pretty_json(with_digest(outcome))
-                    write_text(job.output, dataset.OUTCOME_JSON, text, job.hold)
+                    dataset_files.write_text(job.output, dataset.OUTCOME_JSON, text, job.hold)
         return outcome
 
 
@@ -209,7 +199,7 @@ def _outcome(
 ) -> dict[str, Any]:
     """Returns the outcome of a conversion, before its findings are known."""
     return {
-        **new_outcome(job.started, job.hold),
+        **dataset_files.new_outcome(job.started, job.hold),
         "fingerprint": result.fingerprint,
         "ledger": result.ledger,
         "reused_shards": sum(shard.reused for shard in results),
@@ -229,10 +219,10 @@ def outcome_of(job: ConversionJob) -> dict[str, Any] | None:
 
     An engine may run any step again, even after the run gave its lease back.
     """
-    outcome = own_outcome(job.output, job.hold)
+    outcome = dataset_files.own_outcome(job.output, job.hold)
     if outcome.get("exit_code") != ExitCode.DONE:
         return None
-    published = stored_document(job.output, dataset.DATASET_JSON)
+    published = dataset_files.stored_document(job.output, dataset.DATASET_JSON)
     return outcome if published.get("fingerprint") == outcome.get("fingerprint") else None
 
 
@@ -285,9 +275,12 @@ def was_swapped(job: ConversionJob, result: Dataset, listed: Sequence[str]) -> b
 
     The staged files are removed last. While all of them exist, the swap starts again.
     """
-    if job.directory == job.output or not missing_shards(result, listed):
+    if job.directory == job.output or not dataset_files.missing_shards(result, listed):
         return False
-    return bool(stored_document(job.output, dataset.DATASET_JSON).get("fingerprint") == result.fingerprint)
+    return bool(
+        dataset_files.stored_document(job.output, dataset.DATASET_JSON).get("fingerprint")
+        == result.fingerprint
+    )
 
 
 def _most_common(reasons: Mapping[str, int]) -> str:
@@ -379,7 +372,7 @@ def _run(
         "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
         "reused_shards": sum(result.reused for result in results),
     }
-    return run_document(job.run, job.output, job.started, facts)
+    return dataset_files.run_document(job.run, job.output, job.started, facts)
 
 
 def _remove_stale(

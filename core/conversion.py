@@ -10,26 +10,13 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+from shardwright.core.concurrency import thread_pool
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.core.concurrency.thread_pool import (
-    IN_FLIGHT_BYTES,
-    WORKING_BYTES,
-    reserve_working_bytes,
-)
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.concurrency.worker_pool import current_pool
+from shardwright.core.images import convert
 from shardwright.core.images.annotate import Annotated, annotate, read_mask
 from shardwright.core.images.boxes import upright_size
-from shardwright.core.images.convert import (
-    BYTES_PER_PIXEL,
-    Brightness,
-    ConvertedImage,
-    brightness,
-    convert_image,
-    map_image,
-    picture_of,
-    transform_faults,
-)
 from shardwright.core.images.decode import no_image
 from shardwright.core.images.map_hook import load_hook, mapped_ref
 from shardwright.core.images.metadata import private_metadata
@@ -290,7 +277,7 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
             return _map_candidate(read, recipe)
         check_labels(ref, settings, recipe.ids)
         with UNDERWAY.working_on(ref.location, "decode"):
-            image = convert_image(read.data, ref.key, settings)
+            image = convert.convert_image(read.data, ref.key, settings)
             if settings.drop:
                 check_quality(image, settings)
         annotated = Annotated()
@@ -305,7 +292,7 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
     return _build(ref, read, image, annotated, recipe)
 
 
-def check_quality(image: ConvertedImage, settings: ConvertSettings) -> None:
+def check_quality(image: convert.ConvertedImage, settings: ConvertSettings) -> None:
     """Checks whether an image, as it would be stored, has a finding that `--drop` names.
 
     The stored bytes are decoded, so that `validate --quality` finds the same images.
@@ -320,9 +307,9 @@ def check_quality(image: ConvertedImage, settings: ConvertSettings) -> None:
     """
     from shardwright.core.images import quality_metrics  # other conversions start without it
 
-    working = image.width * image.height * BYTES_PER_PIXEL
-    with transform_faults(image.format, Stage.ENCODE), reserve_working_bytes(working):
-        quality = quality_metrics.measure_quality(picture_of(image, settings))
+    working = image.width * image.height * convert.BYTES_PER_PIXEL
+    with convert.transform_faults(image.format, Stage.ENCODE), thread_pool.reserve_working_bytes(working):
+        quality = quality_metrics.measure_quality(convert.picture_of(image, settings))
     for code in settings.dropped_codes:
         if code in quality.issues:
             message = quality_metrics.describe_issue(code, quality.scores)
@@ -330,7 +317,7 @@ def check_quality(image: ConvertedImage, settings: ConvertSettings) -> None:
 
 
 def _build(
-    ref: ImageRef, read: ReadImage, image: ConvertedImage, annotated: Annotated, recipe: ShardRecipe
+    ref: ImageRef, read: ReadImage, image: convert.ConvertedImage, annotated: Annotated, recipe: ShardRecipe
 ) -> Converted:
     """Builds the record and the ledger entry of an image.
 
@@ -378,7 +365,7 @@ def _map_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
     hook = load_hook(settings.map)
     mapped_images: list[Converted] = []
     with UNDERWAY.working_on(ref.location, "decode"):
-        for mapped, image, fits in map_image(read.data, ref, hook, settings):
+        for mapped, image, fits in convert.map_image(read.data, ref, hook, settings):
             item = mapped_ref(ref, mapped, fits, settings)
             check_labels(item, settings, recipe.ids)
             # The reservation for the image, which is still held, covers its masks.
@@ -402,7 +389,7 @@ def _memory_fault(ref: ImageRef) -> Exception:
     decoder asked for more than the size of the picture explains.
     """
     try:
-        bytearray(WORKING_BYTES)
+        bytearray(thread_pool.WORKING_BYTES)
     except MemoryError:
         return EngineError(
             f"The machine ran out of memory at {ref.uri}; lower --max_pixels or use a "
@@ -492,14 +479,14 @@ def map_reads(
     reads = map_refs(
         lambda ref: read_ref(ref, recipe, before.get(ref.key)),
         refs,
-        max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
+        max_weight=thread_pool.IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
     )
     return current_pool().map(
         function,
         reads,
         weigh=lambda read: max(len(read.data) + len(read.mask or b""), len(read.data) * factor, least),
         crashed=lambda read, how: function(_crash_result(read.ref, how, recipe)),
-        max_weight=IN_FLIGHT_BYTES // 2,
+        max_weight=thread_pool.IN_FLIGHT_BYTES // 2,
     )
 
 
@@ -547,7 +534,7 @@ def _weight(settings: ConvertSettings) -> tuple[int, int]:
     return 1, math.prod(settings.target) * pixel
 
 
-def measure_read(recipe: ShardRecipe, read: ReadImage) -> tuple[int, Entry, Brightness | None]:
+def measure_read(recipe: ShardRecipe, read: ReadImage) -> tuple[int, Entry, convert.Brightness | None]:
     """Converts an image of a sample, and returns what the plan needs to know of it.
 
     The records are dropped at once: sixty with raw pixels could be gigabytes.
@@ -570,7 +557,7 @@ def measure_read(recipe: ShardRecipe, read: ReadImage) -> tuple[int, Entry, Brig
         ref, data = ref._replace(place=place._replace(keep=True).encode()), b""
     try:
         data = data or read_image(ref, settings.max_source_bytes)
-        bright = brightness(data, ref.key, settings)
+        bright = convert.brightness(data, ref.key, settings)
     except ImageFault:  # it is sound in 8 bits
         bright = None
     return size, converted.entry, bright

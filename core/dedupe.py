@@ -16,25 +16,11 @@ from functools import partial
 from shardwright.core.concurrency.thread_pool import reserve_working_bytes
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.conversion import ReadImage, ShardRecipe, check_quality, map_reads
-from shardwright.core.images import color, deep_pixels
-from shardwright.core.images.convert import (
-    BYTES_PER_PIXEL,
-    convert_image,
-    decode_deep,
-    decode_upright,
-    open_chosen,
-    transform_faults,
-)
+from shardwright.core.images import color, convert, deep_pixels
 from shardwright.core.images.near_duplicates import alike
 from shardwright.core.images.quality_metrics import hashes_of
 from shardwright.core.images.read import check_sha256, map_refs, read_image
-from shardwright.core.validation.duplicates import (
-    MAX_IN_BAND,
-    Bucket,
-    ComparedRecord,
-    band_number,
-    shared_rows,
-)
+from shardwright.core.validation import duplicates
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate
@@ -129,17 +115,17 @@ def hash_picture(data: bytes, name: str, settings: ConvertSettings) -> ImageQual
       LeftOut: If its sides are not as the settings want them.
       NotACandidate: If the file is not an image by content or by name.
     """
-    opened = open_chosen(data, name, settings)
+    opened = convert.open_chosen(data, name, settings)
     width, height = opened.size
     scale = next((scale for scale in _SCALES if max(width, height) >= scale * _MIN_SIDE), 1)
     if opened.deep is None:  # with `--channels`, all samples are read
         opened.reduce(scale)
-    working = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes())
-    with transform_faults(opened.kind), reserve_working_bytes(working):
+    working = max(math.prod(opened.image.size) * convert.BYTES_PER_PIXEL, opened.decoder_bytes())
+    with convert.transform_faults(opened.kind), reserve_working_bytes(working):
         if opened.deep is not None:
-            image = deep_pixels.displayed(decode_deep(opened, settings))
+            image = deep_pixels.displayed(convert.decode_deep(opened, settings))
         else:
-            image, _ = decode_upright(opened, settings)
+            image, _ = convert.decode_upright(opened, settings)
             image = color.to_color(image, settings.color, settings.background_rgb)
         return ImageQuality((), (), width * height, b"", *hashes_of(image))
 
@@ -155,7 +141,7 @@ def hash_read(settings: ConvertSettings, read: ReadImage) -> ImageQuality | None
     try:
         with UNDERWAY.working_on(read.ref.location, "decode"):
             if settings.drop:  # only the stored image can show this
-                check_quality(convert_image(read.data, read.ref.key, settings), settings)
+                check_quality(convert.convert_image(read.data, read.ref.key, settings), settings)
             return hash_picture(read.data, read.ref.key, settings)
     except (ImageFault, LeftOut, NotACandidate):
         return None
@@ -163,7 +149,7 @@ def hash_read(settings: ConvertSettings, read: ReadImage) -> ImageQuality | None
 
 def hash_pictures(
     batch: EncodedRefs, recipe: ShardRecipe, class_names: frozenset[str]
-) -> list[ComparedRecord]:
+) -> list[duplicates.ComparedRecord]:
     """Returns the images of a batch that can be decoded, as rows with hashes.
 
     The batch stands for their shard. In place of an offset they have the number of their pixels, by which
@@ -179,7 +165,7 @@ def hash_pictures(
     # A batch that is processed again gets the same name.
     name = hashlib.blake2b("\n".join(ref.key for ref in refs).encode(), digest_size=_NAME_BYTES).hexdigest()
     return [
-        ComparedRecord(
+        duplicates.ComparedRecord(
             name, place, seen.pixels, ref.key, "", digest=seen.digest, hash=seen.hash, patch=seen.patch
         )
         for place, (ref, seen) in enumerate(zip(refs, reads, strict=True))
@@ -187,17 +173,19 @@ def hash_pictures(
     ]
 
 
-def link_similar(bucket: tuple[Bucket, Iterable[bytes]]) -> Iterator[list[tuple[Ranked, Ranked]]]:
+def link_similar(bucket: tuple[duplicates.Bucket, Iterable[bytes]]) -> Iterator[list[tuple[Ranked, Ranked]]]:
     """Yields pairs that connect all similar images of a bucket: each image with the best of its group."""
     (kind, _), packs = bucket
-    groups: defaultdict[bytes, list[ComparedRecord]] = defaultdict(list)
-    for value, row in shared_rows(packs):
+    groups: defaultdict[bytes, list[duplicates.ComparedRecord]] = defaultdict(list)
+    for value, row in duplicates.shared_rows(packs):
         groups[value].append(row)
     for group in groups.values():
         rows = sorted(group, key=lambda row: str(row.key))  # the order of arrival does not count
-        for begin in range(0, len(rows), MAX_IN_BAND):
-            part = rows[begin : begin + MAX_IN_BAND]
-            pairs = alike([row.hash for row in part], [row.patch for row in part], band_number(kind))
+        for begin in range(0, len(rows), duplicates.MAX_IN_BAND):
+            part = rows[begin : begin + duplicates.MAX_IN_BAND]
+            pairs = alike(
+                [row.hash for row in part], [row.patch for row in part], duplicates.band_number(kind)
+            )
             ranked = [(-row.offset, str(row.key)) for row in part]
             links = join_groups((ranked[first], ranked[second]) for first, second, _ in pairs)
             if links:

@@ -18,24 +18,8 @@ import numpy as np
 from PIL import Image
 
 from shardwright.core.concurrency.thread_pool import each, ordered_map
+from shardwright.loader import selection
 from shardwright.loader.decode import FeatureReader, PictureReader, Pixels, Value
-from shardwright.loader.selection import (
-    NUMPY_TYPES,
-    TRAIN,
-    Predicate,
-    Resplit,
-    ShardSlice,
-    at_least,
-    at_positions,
-    chosen_type,
-    class_feature,
-    located,
-    read_dataset,
-    read_labels,
-    require_seed,
-    slices_of,
-    stored_types,
-)
 from shardwright.loader.shard_reader import ShardReader
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import ParsedExample
@@ -98,19 +82,21 @@ class Records:
         dataset: str | os.PathLike[str],
         split: str = "train",
         *,
-        keep: Collection[str] | Predicate | None = None,
+        keep: Collection[str] | selection.Predicate | None = None,
         fold: int | None = None,
-        part: str = TRAIN,
-        resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
+        part: str = selection.TRAIN,
+        resplit: selection.Resplit | Mapping[str, float | str | Fraction] | str | None = None,
         dtype: str | None = None,
         verify: bool = True,
         open_files: int = OPEN_FILES,
         unpacked_bytes: int = UNPACKED_BYTES,
     ) -> None:
-        self.directory = located(dataset)
-        self.dataset = read_dataset(self.directory)
+        self.directory = selection.located(dataset)
+        self.dataset = selection.read_dataset(self.directory)
         self._select(
-            slices_of(self.dataset, split, self.directory, keep=keep, fold=fold, part=part, resplit=resplit)
+            selection.slices_of(
+                self.dataset, split, self.directory, keep=keep, fold=fold, part=part, resplit=resplit
+            )
         )
         self._shards = ShardReader(
             self.directory, self.dataset, verify=verify, open_files=open_files, unpacked_bytes=unpacked_bytes
@@ -118,9 +104,9 @@ class Records:
         self._features = {spec.name: FeatureReader(spec) for spec in self.dataset.features}
         by_role = {reader.spec.fill: reader for reader in self._features.values() if reader.spec.fill}
         if dtype is not None:
-            dtype = chosen_type(dtype, stored_types(self.dataset), NUMPY_TYPES)
+            dtype = selection.chosen_type(dtype, selection.stored_types(self.dataset), selection.NUMPY_TYPES)
         self._pictures = PictureReader(self.dataset, by_role, dtype)
-        self._class_feature = class_feature(self.dataset)
+        self._class_feature = selection.class_feature(self.dataset)
         self._ids = {name.encode(): i for i, name in enumerate(self.dataset.labels)}
 
     @property
@@ -135,10 +121,10 @@ class Records:
         Raises:
           UsageError: If a ledger is missing.
         """
-        rows = read_labels(self.directory, self.dataset, self._slices)
+        rows = selection.read_labels(self.directory, self.dataset, self._slices)
         return [entry.key for _, of_slice in rows for _, entry in of_slice]
 
-    def _select(self, slices: Sequence[ShardSlice]) -> None:
+    def _select(self, slices: Sequence[selection.ShardSlice]) -> None:
         self._slices = [item for item in slices if len(item.numbers)]
         #: Position of the first record of each slice, and the number of all records.
         self._starts = list(accumulate((len(item.numbers) for item in self._slices), initial=0))
@@ -156,7 +142,7 @@ class Records:
     def __getitem__(self, index: int | np.integer[Any] | slice) -> dict[str, Value] | Records:
         if isinstance(index, slice):
             part = copy(self)
-            part._select(at_positions(self._slices, range(len(self))[index]))
+            part._select(selection.at_positions(self._slices, range(len(self))[index]))
             return part
         return self._of(index, self._record)
 
@@ -231,10 +217,10 @@ class Records:
           UsageError: If the images differ in size, or the layout has no classes.
           EngineError: If a record is damaged or cannot be read.
         """
-        if not at_least(1, batch_size):
+        if not selection.at_least(1, batch_size):
             raise UsageError(f"batch_size {batch_size!r} is not a number of records; write 1 or more.")
-        require_seed(seed)
-        if threads is not None and not at_least(1, threads):
+        selection.require_seed(seed)
+        if threads is not None and not selection.at_least(1, threads):
             raise UsageError(f"threads {threads!r}: write 1 or more, or None.")
 
         def read(place: tuple[str, int], data: bytes) -> tuple[Any, Any]:

@@ -15,23 +15,7 @@ import tensorflow as tf
 
 from shardwright.core import storage
 from shardwright.core.records.compression import translated_shard_errors
-from shardwright.loader.selection import (
-    NUMPY_TYPES,
-    TRAIN,
-    Predicate,
-    Resplit,
-    ShardSlice,
-    absolute,
-    at_least,
-    chosen_type,
-    class_feature,
-    located,
-    number_of_records,
-    read_dataset,
-    require_seed,
-    slices_of,
-    stored_types,
-)
+from shardwright.loader import selection
 from shardwright.loader.tf_images import Picture, Size, class_index, converted, parser
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
@@ -47,7 +31,7 @@ _COMPRESSIONS = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 _SHARDS_AT_ONCE, _RECORDS_IN_A_ROW = 16, 16
 #: Read buffers in bytes. The remote one is large, because each request to a bucket takes time.
 _LOCAL_BUFFER, _REMOTE_BUFFER = 1 << 18, 8 << 20
-_DTYPES = (*NUMPY_TYPES, "bfloat16")
+_DTYPES = (*selection.NUMPY_TYPES, "bfloat16")
 
 
 def load(
@@ -65,10 +49,10 @@ def load(
     drop_remainder: bool = False,
     dtype: str | tf.DType | None = None,
     as_dict: bool | None = None,
-    keep: Collection[str] | Predicate | None = None,
+    keep: Collection[str] | selection.Predicate | None = None,
     fold: int | None = None,
-    part: str = TRAIN,
-    resplit: Resplit | Mapping[str, float | str | Fraction] | str | None = None,
+    part: str = selection.TRAIN,
+    resplit: selection.Resplit | Mapping[str, float | str | Fraction] | str | None = None,
 ) -> tf.data.Dataset:
     """Returns a dataset for training: read, decoded, shuffled, batched and prefetched.
 
@@ -114,17 +98,19 @@ def load(
       UsageError: If there is no dataset, or an argument is wrong.
       EngineError: If the storage failed.
     """
-    directory = located(dataset)
-    contents = read_dataset(directory)
+    directory = selection.located(dataset)
+    contents = selection.read_dataset(directory)
     size = _size(image_size)
-    dtype = _dtype(dtype, stored_types(contents))
+    dtype = _dtype(dtype, selection.stored_types(contents))
     _check(batch_size, shuffle, seed, repeat, augment)
-    slices = slices_of(contents, split, directory, keep=keep, fold=fold, part=part, resplit=resplit)
-    count = number_of_records(slices)
+    slices = selection.slices_of(contents, split, directory, keep=keep, fold=fold, part=part, resplit=resplit)
+    count = selection.number_of_records(slices)
     if not count:
         raise UsageError(f"split {split!r} holds no records{' that are kept' if keep is not None else ''}.")
     if shuffle is None:
-        shuffle = part == TRAIN and any(term.strip().startswith("train") for term in split.split("+"))
+        shuffle = part == selection.TRAIN and any(
+            term.strip().startswith("train") for term in split.split("+")
+        )
     picture = Picture(contents, size)
     make_element, kind = _element(contents, picture, as_dict)
     if batch_size is not None and None in picture.shape:
@@ -171,7 +157,7 @@ def _size(image_size: int | Sequence[int] | None) -> Size | None:
     if image_size is None:
         return None
     pair = tuple(image_size) if isinstance(image_size, Iterable) else (image_size, image_size)
-    if len(pair) != 2 or not all(at_least(1, side) for side in pair):
+    if len(pair) != 2 or not all(selection.at_least(1, side) for side in pair):
         raise UsageError(f"image_size {image_size!r}: write (height, width), or one number for both.")
     return int(pair[0]), int(pair[1])
 
@@ -184,18 +170,18 @@ def _dtype(dtype: str | tf.DType | None, stored: Sequence[str]) -> str:
             name = str(tf.as_dtype(dtype).name)
         except TypeError:
             name = str(dtype)
-    return chosen_type(name, stored, _DTYPES)
+    return selection.chosen_type(name, stored, _DTYPES)
 
 
 def _check(
     batch_size: int | None, shuffle: bool | int | None, seed: int, repeat: bool | int, augment: Augment | None
 ) -> None:
-    if batch_size is not None and not at_least(1, batch_size):
+    if batch_size is not None and not selection.at_least(1, batch_size):
         raise UsageError(f"batch_size {batch_size!r}: write 1 or more, or None for single examples.")
-    if shuffle is not None and not at_least(0, shuffle):
+    if shuffle is not None and not selection.at_least(0, shuffle):
         raise UsageError(f"shuffle {shuffle!r}: write True, False or the number of records to choose from.")
-    require_seed(seed)
-    if not at_least(0, repeat):
+    selection.require_seed(seed)
+    if not selection.at_least(0, repeat):
         raise UsageError(f"repeat {repeat!r}: write True, or a number of epochs.")
     if augment is not None and not callable(augment):
         raise UsageError(f"augment {augment!r} is not a function; give one that takes an image.")
@@ -205,7 +191,7 @@ def _element(
     dataset: Dataset, picture: Picture, as_dict: bool | None
 ) -> tuple[Callable[[tf.Tensor], Any], str]:
     """Returns the function that makes an element of a record, and the kind of element."""
-    label, mask = class_feature(dataset), dataset.spec(FeatureRole.SEMANTIC_MASK)
+    label, mask = selection.class_feature(dataset), dataset.spec(FeatureRole.SEMANTIC_MASK)
     about = {spec.fill.needs for spec in dataset.features if spec.fill is not None}
     kind = "dict"
     if not as_dict:
@@ -237,7 +223,9 @@ def _element(
     return tf.autograph.experimental.do_not_convert(make), kind
 
 
-def _buffer(dataset: Dataset, slices: Sequence[ShardSlice], shuffle: bool | int, size: int = 0) -> int:
+def _buffer(
+    dataset: Dataset, slices: Sequence[selection.ShardSlice], shuffle: bool | int, size: int = 0
+) -> int:
     """Returns the size of the shuffle buffer in records.
 
     Args:
@@ -246,7 +234,7 @@ def _buffer(dataset: Dataset, slices: Sequence[ShardSlice], shuffle: bool | int,
       shuffle: True, or the size.
       size: Number of bytes of an element; 0 to use the size of a stored record.
     """
-    count = number_of_records(slices)
+    count = selection.number_of_records(slices)
     if shuffle is not True:
         return min(int(shuffle), count)
     if not size:
@@ -262,7 +250,7 @@ def _cached(
     """Returns the dataset with a cache. Cache files of other data or settings are never used."""
     if cache is True:
         return data.cache()
-    directory = absolute(cache)
+    directory = selection.absolute(cache)
     with storage.translated_errors("write", directory):
         storage.make_dirs(directory)
     name = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
@@ -311,7 +299,7 @@ def _converted(element: tuple[Any, ...], dtype: str) -> Any:
 def _serialized_records(
     directory: str,
     dataset: Dataset,
-    slices: Sequence[ShardSlice],
+    slices: Sequence[selection.ShardSlice],
     *,
     mixed: bool,
     seed: int | None = None,
@@ -343,7 +331,7 @@ def _serialized_records(
     # One flag for each record from the first to the last of a slice, for all slices in one array.
     ends = np.cumsum(span)
     starts = ends - span
-    masked = int(ends[-1]) > number_of_records(slices)
+    masked = int(ends[-1]) > selection.number_of_records(slices)
     if masked:
         is_chosen = np.zeros(ends[-1], bool)
         for start, chosen in zip(starts, numbers):
@@ -372,10 +360,10 @@ def _serialized_records(
         block_length=_RECORDS_IN_A_ROW,
         num_parallel_calls=tf.data.AUTOTUNE,
     )
-    return records.apply(tf.data.experimental.assert_cardinality(number_of_records(slices)))
+    return records.apply(tf.data.experimental.assert_cardinality(selection.number_of_records(slices)))
 
 
-def _require_whole(directory: str, dataset: Dataset, slices: Sequence[ShardSlice]) -> None:
+def _require_whole(directory: str, dataset: Dataset, slices: Sequence[selection.ShardSlice]) -> None:
     """Checks the sizes of shards, because TensorFlow's error during an epoch does not name the file."""
     sizes = {shard.file: shard.bytes for shard in dataset.shards}
     for item in slices:

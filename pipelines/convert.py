@@ -17,26 +17,9 @@ from shardwright.core.dataset_files import read_dataset, remove_work_leftovers
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
-from shardwright.pipelines import cli, log
+from shardwright.pipelines import cli, log, places, prepare
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
-from shardwright.pipelines.places import (
-    check_output,
-    check_remote_writable,
-    clear_staging,
-    mark_stopped_run,
-    nearest_existing,
-    one_writer,
-)
-from shardwright.pipelines.prepare import (
-    as_beam_options,
-    check_reachable,
-    given_options,
-    make_request,
-    places_read,
-    run_facts,
-    software_versions,
-)
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.results import ConvertResult, print_convert_summary, print_inputs
 from shardwright.pipelines.run import converting, description_of, metrics_of, run_pipeline, workers_of
@@ -115,28 +98,28 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
       EngineError: If the engine, the storage or the machine failed; `resume=True` continues.
     """
     started = time.time()
-    options = given_options(beam_options)
+    options = prepare.given_options(beam_options)
     if options != []:  # the first checks may read from a bucket
-        beam_options = as_beam_options(beam_options)
-    request = make_request(values, with_output=True)
+        beam_options = prepare.as_beam_options(beam_options)
+    request = prepare.make_request(values, with_output=True)
     with converting(options):
-        beam_options = as_beam_options(beam_options)
+        beam_options = prepare.as_beam_options(beam_options)
         settings, described = request.settings, bool(description_of(beam_options))
-        facts = run_facts(request, beam_options, workers_of(beam_options))
-        check_reachable(beam_options, **places_read(request), output=settings.output)
-        directory = check_output(settings)
-        existed = nearest_existing(settings.output)
+        facts = prepare.run_facts(request, beam_options, workers_of(beam_options))
+        prepare.check_reachable(beam_options, **prepare.places_read(request), output=settings.output)
+        directory = places.check_output(settings)
+        existed = places.nearest_existing(settings.output)
         if storage.is_remote(directory) and not described:
-            check_remote_writable(directory)
+            places.check_remote_writable(directory)
         try:
-            with one_writer(settings.output, beam_options, described) as hold:
+            with places.one_writer(settings.output, beam_options, described) as hold:
                 if hold is not None and not described:
                     # Another run may have written it meanwhile.
-                    directory = check_output(settings, hold.holder)
+                    directory = places.check_output(settings, hold.holder)
                 if not described:
-                    clear_staging(settings)
+                    places.clear_staging(settings)
                     log.warning(*remove_work_leftovers(directory))
-                output, versions = settings.output, software_versions(settings.map)
+                output, versions = settings.output, prepare.software_versions(settings.map)
                 job = ConversionJob(
                     output, directory, settings, versions, facts, started, hold=hold, described=described
                 )
@@ -147,7 +130,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
         except BaseException as error:
             if isinstance(error, UsageError):
                 Spool(directory).remove()
-            mark_stopped_run(directory, existed, error)
+            places.mark_stopped_run(directory, existed, error)
             raise
 
 

@@ -14,18 +14,10 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardwright.core import storage
+from shardwright.core import preview, storage
 from shardwright.core.concurrency.worker_pool import worker_pool
 from shardwright.core.dataset_files import read_dataset, write_result
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.preview import (
-    RecordLocation,
-    draw_sheet,
-    ledger_entries,
-    pick_evenly,
-    read_tiles,
-    record_of,
-)
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.core.records.framing import DamagedRange, Record
@@ -231,27 +223,27 @@ def _write_contact_sheet(
         raise UsageError(f"--contact_sheet {path}: name a file that ends in .png, .jpg or .webp.")
     check_result_place("--contact_sheet", path)
     most = _MAX_LISTED if any(shard.listed for shard in shards) else _MAX_SCANNED
-    picked = pick_evenly(_places(shards, schema), counts, count, most)
+    picked = preview.pick_evenly(_places(shards, schema), counts, count, most)
     with worker_pool(run.uses_processes("")):
-        tiles = read_tiles(picked, schema)
+        tiles = preview.read_tiles(picked, schema)
     if not tiles:
         raise UsageError(f"--contact_sheet {path}: there is no image to draw; choose another --split.")
     buffer = io.BytesIO()
-    draw_sheet(tiles).save(buffer, _FORMATS[extension])
+    preview.draw_sheet(tiles).save(buffer, _FORMATS[extension])
     write_result(path, buffer.getvalue(), "--contact_sheet", "contact sheet")
     return len(tiles)
 
 
-def _places(shards: Sequence[_ReadShard], schema: RecordSchema) -> Iterator[RecordLocation]:
+def _places(shards: Sequence[_ReadShard], schema: RecordSchema) -> Iterator[preview.RecordLocation]:
     """Yields the location and the class of records, from the ledgers if there are any."""
     scanned = scanned_bytes = 0
     for path, directory, place, shard in shards:
         entries = list[Entry]()
         if shard is not None:
             with suppress(EngineError):
-                entries = list(ledger_entries(directory, place, shard))
+                entries = list(preview.ledger_entries(directory, place, shard))
         if entries:
-            yield from (RecordLocation(path, entry.offset or 0, entry.label) for entry in entries)
+            yield from (preview.RecordLocation(path, entry.offset or 0, entry.label) for entry in entries)
             continue
         for item in read_lazily(path):
             if scanned >= _MAX_SCANNED or scanned_bytes >= _MAX_SCANNED_BYTES:
@@ -259,13 +251,13 @@ def _places(shards: Sequence[_ReadShard], schema: RecordSchema) -> Iterator[Reco
             if isinstance(item, Record):
                 scanned += 1
                 scanned_bytes += len(item.data)
-                yield RecordLocation(path, item.offset, _class_of(item.data, schema))
+                yield preview.RecordLocation(path, item.offset, _class_of(item.data, schema))
 
 
 def _class_of(data: bytes, schema: RecordSchema) -> str:
     """Returns the class of a record; empty if it has none."""
     try:
-        record = record_of(data, schema) if schema.own else SourceRecord(data)
+        record = preview.record_of(data, schema) if schema.own else SourceRecord(data)
         objects = record.texts(FeatureRole.OBJECT_TEXT)
         if objects:
             return LABEL_SEPARATOR.join(sorted(set(objects)))

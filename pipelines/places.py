@@ -30,23 +30,12 @@ from shardwright.core.versions import located, version_names
 from shardwright.pipelines import log
 from shardwright.pipelines.options import runner_of
 from shardwright.pipelines.run import without_resume
+from shardwright.schemas import version
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR, WRITER_JSON
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.units import counted
-from shardwright.schemas.version import (
-    INDEX_HTML,
-    LATEST_JSON,
-    LEASE_JSON,
-    METRICS_PROM,
-    SCRUB_JSON,
-    VERSIONS_DIR,
-    is_version,
-    path_advice,
-    split_version,
-    version_name,
-)
 
 #: Duration of a lease without renewal. Runs renew it after every quarter of this.
 LEASE_SECONDS = 1800.0
@@ -104,7 +93,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     with storage.translated_errors("look for", directory):
         finished = storage.exists(storage.join(directory, DATASET_JSON))
     if finished:
-        return Target(version_name(directory) if directory != name else name, directory)
+        return Target(version.version_name(directory) if directory != name else name, directory)
     is_part = re.compile(rf"{WORK_DIR}$|.*\.tfrecord").match
     if os.path.isdir(name) and not any(map(is_part, os.listdir(name))):
         raise UsageError(
@@ -119,7 +108,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
         )
     target = Target(name, None)
     if not target.files:
-        raise UsageError(f"--dataset {name} does not exist; {path_advice(name)}.")
+        raise UsageError(f"--dataset {name} does not exist; {version.path_advice(name)}.")
     return target
 
 
@@ -159,8 +148,10 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
     if holder and is_being_replaced(output):
         raise EngineError(f"{output} is being replaced by another run; run again when that has ended.")
     paths = (file.split("/") for file in files)
-    of_versions = (path[0] == VERSIONS_DIR and is_version(path[1]) for path in paths if len(path) > 2)
-    if LATEST_JSON in files or any(of_versions):
+    of_versions = (
+        path[0] == version.VERSIONS_DIR and version.is_version(path[1]) for path in paths if len(path) > 2
+    )
+    if version.LATEST_JSON in files or any(of_versions):
         raise UsageError(
             f"--output {output} holds versions, and a conversion there would delete all of "
             "them; make the next one with shardwright rebuild, or choose another place."
@@ -203,7 +194,7 @@ def clear_staging(settings: ConvertSettings) -> None:
 
 def _check_no_version(output: str) -> None:
     """Checks that an output is not a version, since versions never change, and has no version's name."""
-    versions_of = split_version(version_name(output))[0]
+    versions_of = version.split_version(version.version_name(output))[0]
     if versions_of != output:
         raise UsageError(
             f"--output {output} is a version, which only rebuilds write; choose another place, "
@@ -231,8 +222,14 @@ def check_versioned_output(output: str) -> None:
                 f"--output {output} is a dataset made by convert, and rebuild needs a directory of "
                 f"versions; choose another place, and reuse its plan with --plan_from {output}."
             )
-        files = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
-        kept = (*files, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
+        files = (
+            version.LATEST_JSON,
+            version.LEASE_JSON,
+            version.INDEX_HTML,
+            version.METRICS_PROM,
+            version.SCRUB_JSON,
+        )
+        kept = (*files, f"{WORK_DIR}/", f"{version.VERSIONS_DIR}/")
         top_files = _top_files(output)
         # Versions that cannot be listed end a rebuild here, where its hooks are told.
         if version_names(output):
@@ -241,7 +238,7 @@ def check_versioned_output(output: str) -> None:
             if f"{WORK_DIR}/" in top_files and storage.knows_conditions(output):
                 check_free(output)  # a conversion may be writing its first shards here
             return
-    if any(is_version(file.rstrip("/")) for file in top_files):
+    if any(version.is_version(file.rstrip("/")) for file in top_files):
         above = os.path.dirname(output.rstrip("/")) or "."
         raise UsageError(
             f"--output {output} is the folder of the versions; name the directory above it, {above}."

@@ -7,17 +7,10 @@ import sys
 from typing import Any
 
 from shardwright.core.sources.spool import Spool
-from shardwright.pipelines import cli
+from shardwright.pipelines import cli, prepare
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.convert import add_arguments as add_arguments
-from shardwright.pipelines.prepare import (
-    as_beam_options,
-    check_reachable,
-    make_request,
-    places_read,
-    run_for_result,
-)
 from shardwright.pipelines.results import print_inputs, print_reasons
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.layouts import Needs, layout_by_name
@@ -46,9 +39,9 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
       UsageError: If the settings or the input are wrong.
       EngineError: If the engine, the storage or the machine failed.
     """
-    beam_options = as_beam_options(beam_options)
-    request = make_request(values, with_output=False)
-    check_reachable(beam_options, **places_read(request))
+    beam_options = prepare.as_beam_options(beam_options)
+    request = prepare.make_request(values, with_output=False)
+    prepare.check_reachable(beam_options, **prepare.places_read(request))
     if progress:
         print_inputs(request)
 
@@ -60,7 +53,7 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
         _ = batches | "PlanShards" >> PlanShards(request, forecast)  # refuses equal keys, as in a conversion
         return forecast
 
-    forecast: Forecast = run_for_result(build, beam_options, progress)
+    forecast: Forecast = prepare.run_for_result(build, beam_options, progress)
     return forecast
 
 

@@ -11,17 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from shardwright.core import versions
 from shardwright.core.dataset_files import read_dataset
-from shardwright.core.versions import (
-    accept_command,
-    is_accepted,
-    located,
-    mark_published,
-    read_pointer,
-    require_judged,
-    switch_pointer,
-    write_version_record,
-)
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.rollback import moved_meanwhile, newest_published, note_publication
@@ -96,9 +87,10 @@ def publish(
     if not name:
         raise UsageError(_which_one(output, records))
     record = records[name]
-    require_judged(output, record)
-    fingerprint = read_dataset(located(f"{output}@{name}")).fingerprint  # raises if it is not complete
-    pointer, tag = read_pointer(output, damaged_is_none=True)
+    versions.require_judged(output, record)
+    # This raises if the version is not complete.
+    fingerprint = read_dataset(versions.located(f"{output}@{name}")).fingerprint
+    pointer, tag = versions.read_pointer(output, damaged_is_none=True)
     current = pointer.version if pointer else ""
     names = [accept] if isinstance(accept, str) else list(accept)
     names = [word.strip() for text in names for word in text.split(",") if word.strip()]
@@ -118,20 +110,20 @@ def publish(
         note_publication(output, before, pointer)
         stays = before is not None and before.state is VersionState.PUBLISHED
         previous = current if stays else newest_published(records, name)
-        if not switch_pointer(output, Pointer(name, fingerprint, time.time(), previous), tag):
+        if not versions.switch_pointer(output, Pointer(name, fingerprint, time.time(), previous), tag):
             raise moved_meanwhile(output)
-        located(f"{output}@{name}")  # retention may have removed it meanwhile
+        versions.located(f"{output}@{name}")  # retention may have removed it meanwhile
     # After the switch, so that the same command can repeat everything if it is interrupted before.
     acceptance, unused = None, ""
     if record.state is not VersionState.REFUSED:
         unused = f"--accept has no effect, because version {name} is not refused" if names else ""
-        mark_published(output, record, time.time())
+        versions.mark_published(output, record, time.time())
     else:
         if names:
             acceptance = Acceptance(tuple(names), this_account(), round(time.time(), 3), reason.strip())
         acceptances = (*record.acceptances, *([acceptance] if acceptance else ()))
         published = replace(record, state=VersionState.PUBLISHED, accepted=accepted, acceptances=acceptances)
-        write_version_record(output, published)
+        versions.write_version_record(output, published)
     left = "" if current == name else current
     warning = "; ".join(filter(None, (unused, redraw_index(output))))
     return PublishResult(output, name, left, accepted, acceptance, warning)
@@ -178,14 +170,14 @@ def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple
     if record.state is not VersionState.REFUSED:
         return record.accepted
     accepted = tuple(dict.fromkeys((*record.accepted, *names)))
-    still = [refusal for refusal in record.errors if not is_accepted(refusal, accepted)]
+    still = [refusal for refusal in record.errors if not versions.is_accepted(refusal, accepted)]
     if not still:
         return accepted
     text = "; ".join(refusal.message.rstrip(".") for refusal in still[:_SHOWN])
     more = f"; and {len(still) - _SHOWN} more" if len(still) > _SHOWN else ""
     raise DataRefused(
         f"{place} was not published, because gates refused it: {text}{more}; to "
-        f"publish it anyway, run {accept_command(place, record, names)}."
+        f"publish it anyway, run {versions.accept_command(place, record, names)}."
     )
 
 

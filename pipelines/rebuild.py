@@ -24,28 +24,10 @@ from shardwright.core.rebuild.unchanged import end_if_unchanged
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
 from shardwright.core.versions import list_versions, remove_version, version_names
-from shardwright.pipelines import cli, log
+from shardwright.pipelines import cli, log, places, prepare
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.job_file import job_of, naming_lines, read_job
-from shardwright.pipelines.places import (
-    check_remote_writable,
-    check_versioned_output,
-    launcher_of,
-    nearest_existing,
-    remove_empty_folders,
-)
-from shardwright.pipelines.prepare import (
-    as_beam_options,
-    check_reachable,
-    fetch_result,
-    given_options,
-    listing_software,
-    make_request,
-    places_read,
-    run_facts,
-    software_versions,
-)
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.results import RebuildResult, print_inputs, print_rebuild_summary
 from shardwright.pipelines.run import (
@@ -179,25 +161,25 @@ def rebuild(
       EngineError: If the engine, the storage or the machine failed; run again.
     """
     started = time.time()
-    extra = given_options(beam_options)
+    extra = prepare.given_options(beam_options)
     job = os.fspath(job or "")
     if extra != [] and storage.is_remote(job):
-        as_beam_options(beam_options)  # the job file is read with their credentials and endpoint
+        prepare.as_beam_options(beam_options)  # the job file is read with their credentials and endpoint
     job_file = read_job(job, values) if job else job_of(values)
     arguments = None if extra is None else [*job_file.beam, *extra]
     options, described = None, False  # Beam is not imported if there turns out to be nothing to do
     try:
         with naming_lines(job_file, extra or ()) if job else contextlib.nullcontext():
             if arguments != []:
-                options = as_beam_options(beam_options if arguments is None else arguments)
-            request = make_request(job_file.settings, with_output=True)
+                options = prepare.as_beam_options(beam_options if arguments is None else arguments)
+            request = prepare.make_request(job_file.settings, with_output=True)
         if options is not None:
-            check_reachable(options, **places_read(request), output=request.settings.output)
+            prepare.check_reachable(options, **prepare.places_read(request), output=request.settings.output)
             _check_launched_once(options)
             described = bool(description_of(options))
-        check_versioned_output(request.settings.output)
+        places.check_versioned_output(request.settings.output)
         if storage.is_remote(request.settings.output) and not described:
-            check_remote_writable(request.settings.output)
+            places.check_remote_writable(request.settings.output)
     except ShardwrightError as error:  # also a job that is refused before it begins is told to its hooks
         output = str(job_file.settings.get("output", ""))
         log.warning(*tell_failure(job_file.hooks, error, output, started)[1])
@@ -209,8 +191,8 @@ def rebuild(
         notes.insert(0, "keep_days has no effect with keep: 0, which keeps all versions.")
     if progress:
         print_inputs(request, notes)
-    launcher = this_process() if options is None else launcher_of(options)
-    output, versions = request.settings.output, software_versions(request.settings.map)
+    launcher = this_process() if options is None else places.launcher_of(options)
+    output, versions = request.settings.output, prepare.software_versions(request.settings.map)
     task = RebuildTask(
         output=output,
         lease=Lease("", "", *launcher, seconds=60 * job_file.rules.lease_minutes),
@@ -222,13 +204,13 @@ def rebuild(
         wait_seconds=wait_minutes * 60,
         started=started,
         log_format=log_format or "text",
-        request=request.digest(listing_software(versions)),
+        request=request.digest(prepare.listing_software(versions)),
     )
     if log_format == "json":
         for sentence in notes:
             stage(task, "note", sentence)
             log.note(sentence, written=True)
-    existed = nearest_existing(output)
+    existed = places.nearest_existing(output)
 
     def notes_on(state: InputState) -> Iterator[str]:
         facts = replace(request.facts, splits_from=SplitsFrom(state.splits_from))
@@ -243,8 +225,8 @@ def rebuild(
         if not ended:
             PROGRESS.reset()  # the graph lists the input again
             with converting(arguments):
-                of_beam = options or as_beam_options(arguments)
-                run = replace(task, run=run_facts(request, of_beam, workers_of(of_beam)))
+                of_beam = options or prepare.as_beam_options(arguments)
+                run = replace(task, run=prepare.run_facts(request, of_beam, workers_of(of_beam)))
                 run_pipeline(lambda pipeline: build_rebuild(pipeline, run, request), of_beam)
 
     try:
@@ -254,7 +236,7 @@ def rebuild(
         return _run(task, work, progress)
     except UsageError:
         if not storage.is_remote(output):
-            remove_empty_folders(storage.join(output, VERSIONS_DIR), existed)
+            places.remove_empty_folders(storage.join(output, VERSIONS_DIR), existed)
         raise
 
 
@@ -291,7 +273,7 @@ def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool)
             log.warning(*outcome["warnings"])  # no summary is printed
             raise DataRefused(outcome["message"]) from error
         raise error
-    outcome = json.loads(fetch_result(storage.join(task.output, outcome_file(task)), "--output"))
+    outcome = json.loads(prepare.fetch_result(storage.join(task.output, outcome_file(task)), "--output"))
     return RebuildResult(task.output, outcome["version"], outcome["state"] != "no_change", outcome)
 
 

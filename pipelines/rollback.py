@@ -9,17 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardwright.core import storage
+from shardwright.core import storage, versions
 from shardwright.core.dataset_files import read_dataset
-from shardwright.core.versions import (
-    accept_command,
-    located,
-    mark_published,
-    read_pointer,
-    require_judged,
-    switch_pointer,
-    write_version_record,
-)
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.tables import console
@@ -91,7 +82,7 @@ def rollback(output: str | os.PathLike[str], version: str = "") -> RollbackResul
         output, version = split_version(output)
     output = output_of(output)
     records = read_versions(output, version)
-    pointer, tag = read_pointer(output, damaged_is_none=bool(version))
+    pointer, tag = versions.read_pointer(output, damaged_is_none=bool(version))
     current = pointer.version if pointer else ""
     target = records[version] if version else _before(output, records, pointer)
     fingerprint = _checked(output, target)
@@ -103,17 +94,19 @@ def rollback(output: str | os.PathLike[str], version: str = "") -> RollbackResul
     is_withdrawn = goes_back and not is_damaged
     if target.version != current:
         if left is not None and is_withdrawn and left.state is not VersionState.WITHDRAWN:
-            write_version_record(output, replace(left, state=VersionState.WITHDRAWN))
+            versions.write_version_record(output, replace(left, state=VersionState.WITHDRAWN))
         else:
             note_publication(output, left, pointer)
         previous = target.version if goes_back else newest_published(records, target.version)
-        if not switch_pointer(output, Pointer(target.version, fingerprint, time.time(), previous), tag):
+        if not versions.switch_pointer(
+            output, Pointer(target.version, fingerprint, time.time(), previous), tag
+        ):
             if left is not None and is_withdrawn:
-                write_version_record(output, left)
+                versions.write_version_record(output, left)
             raise moved_meanwhile(output)
-        located(f"{output}@{target.version}")  # retention may have removed it meanwhile
+        versions.located(f"{output}@{target.version}")  # retention may have removed it meanwhile
     if comes_back:
-        write_version_record(output, replace(target, state=VersionState.PUBLISHED))
+        versions.write_version_record(output, replace(target, state=VersionState.PUBLISHED))
     moved = left is not None and target.version != current
     notes = [
         f"version {current} is not marked as withdrawn, because its version.json is damaged; a rebuild that "
@@ -144,7 +137,7 @@ def note_publication(output: str, latest: VersionRecord | None, pointer: Pointer
     Without that time, it counts as never published once the pointer names another one.
     """
     if latest is not None and latest.is_unseen and pointer is not None:
-        mark_published(output, latest, pointer.published)
+        versions.mark_published(output, latest, pointer.published)
 
 
 def newest_published(records: Mapping[str, VersionRecord], before: str) -> str:
@@ -190,14 +183,14 @@ def _checked(output: str, record: VersionRecord) -> str:
     Raises:
       UsageError: If it was never published, or is not complete.
     """
-    require_judged(output, record)
+    versions.require_judged(output, record)
     place = f"{output}@{record.version}"
     if record.state is VersionState.REFUSED:
         raise UsageError(
             f"{place} was refused by a gate, and readers never got it; publish it with "
-            f"{accept_command(place, record)}."
+            f"{versions.accept_command(place, record)}."
         )
-    located(place)
+    versions.located(place)
     return read_dataset(version_path(output, record.version)).fingerprint
 
 

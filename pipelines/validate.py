@@ -32,23 +32,11 @@ from shardwright.core.validation.directory import (
 from shardwright.core.validation.ledger import ShardTerms
 from shardwright.core.validation.results import ResultFiles, Results, read_unchanged, write_results
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task
-from shardwright.pipelines import cli, log
+from shardwright.pipelines import cli, log, prepare
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
 from shardwright.pipelines.job_file import read_gates
 from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
-from shardwright.pipelines.prepare import (
-    CONFINE,
-    FIRST_NUMBER,
-    UNSTORED,
-    as_beam_options,
-    check_reachable,
-    fetch_result,
-    given_options,
-    places_read,
-    run_for_result,
-    work_folder,
-)
 from shardwright.pipelines.results import print_findings, print_statistics, refusal_of
 from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, visible
@@ -238,9 +226,9 @@ def validate(
       EngineError: If the engine, the storage or the machine failed.
     """
     report, html, junit, previous = (os.fspath(path or "") for path in (report, html, junit, previous))
-    options = given_options(beam_options)
+    options = prepare.given_options(beam_options)
     if options != []:  # the first checks may read from a bucket
-        beam_options = as_beam_options(beam_options)
+        beam_options = prepare.as_beam_options(beam_options)
     gates = read_gates(expect, "--expect") if expect else GateFile()
     if expect:
         place = "expect" if isinstance(expect, Mapping) else f"--expect {os.fspath(expect)}"
@@ -266,14 +254,16 @@ def validate(
     if previous and not files.page:
         raise UsageError("--previous needs a page to show the differences on; name one with --html.")
     with converting(options):
-        beam_options = as_beam_options(beam_options)
+        beam_options = prepare.as_beam_options(beam_options)
         remove_unfinished(written.values())
-        check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
+        prepare.check_reachable(
+            beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit
+        )
         paths = [against] if isinstance(against, str) else list(against)
         given = {name: value for name, value in (listing or {}).items() if value is not None}
         with prepared_comparison(target, paths, given, mode) as comparison:
             if comparison is not None:
-                check_reachable(beam_options, **places_read(comparison))
+                prepare.check_reachable(beam_options, **prepare.places_read(comparison))
             before = None
             if previous:
                 if target.directory is None:
@@ -284,7 +274,7 @@ def validate(
 
                 before = images_since(previous, target.directory, beam_options, progress)
             write = partial(write_results, files, gates=gates)
-            result: ValidationReport = run_for_result(
+            result: ValidationReport = prepare.run_for_result(
                 lambda pipeline, _: build_validate(pipeline, target, mode, write, comparison, before),
                 beam_options,
                 progress,
@@ -368,18 +358,18 @@ def prepared_comparison(
         )
     dataset = read_dataset(target.directory)
     listed_by, processor = _read_run(target.directory)
-    for name in UNSTORED:
+    for name in prepare.UNSTORED:
         if name not in listing and listed_by.get(name):
             what = "which" if name in ("include", "exclude") else "a path that"
             raise UsageError(
                 f"The dataset was made with --{name} {listed_by[name]}, {what} it does not store; "
                 f"give --{name} together with --against."
             )
-    number = listed_by.get(FIRST_NUMBER)
+    number = listed_by.get(prepare.FIRST_NUMBER)
     with _in_words_of_validate():
         values = {**listing, "input": tuple(against)}
-        if listed_by.get(CONFINE) == "true":
-            values[CONFINE] = True
+        if listed_by.get(prepare.CONFINE) == "true":
+            values[prepare.CONFINE] = True
         settings = settings_from(values, dataset.plan.settings)
         settings.check()
         numbered = (dataset.plan.labels, number) if type(number) is int else ((), 0)
@@ -387,7 +377,7 @@ def prepared_comparison(
         inputs = check_inputs(settings, None)
     # Remote workers can reach the dataset's storage, but not this machine's disk.
     place = storage.join(target.directory, WORK_DIR) if storage.is_remote(target.directory) else ""
-    with work_folder(place) as folder, _in_words_of_validate():
+    with prepare.work_folder(place) as folder, _in_words_of_validate():
         yield Comparison(
             directory=target.directory,
             dataset=dataset,
@@ -469,7 +459,7 @@ def execute(options: argparse.Namespace) -> CommandResult:
     def show() -> None:
         print_findings(report, stored="report" in report.files)
         if "statistics" in report.files:
-            print_statistics(json.loads(fetch_result(report.files["statistics"], "--report")))
+            print_statistics(json.loads(prepare.fetch_result(report.files["statistics"], "--report")))
         if report.files:
             console().print(f"  see {', '.join(visible(printable(path)) for path in report.files.values())}")
 

@@ -11,17 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
+from shardwright.schemas import dataset
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.dataset import (
-    DIGEST,
-    WORK_DIR,
-    Document,
-    Shard,
-    has_own_digest,
-    pretty_json,
-    strict_json,
-    with_digest,
-)
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.json_values import fields_json, json_object
@@ -79,7 +70,7 @@ class Acceptance(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VersionRecord(Document):
+class VersionRecord(dataset.Document):
     """The contents of `version.json`.
 
     Attributes:
@@ -154,7 +145,7 @@ class VersionRecord(Document):
 
 
 @dataclass(frozen=True)
-class Pointer(Document):
+class Pointer(dataset.Document):
     """The contents of `latest.json`: the version that readers get.
 
     Attributes:
@@ -256,13 +247,13 @@ def check_file(shard: str) -> str:
 
 def pin_text(when: float) -> str:
     """Returns the text of `pinned.json`; `when` is in seconds since the epoch."""
-    return pretty_json(with_digest({"pinned": round(when, 3)}))
+    return dataset.pretty_json(dataset.with_digest({"pinned": round(when, 3)}))
 
 
 def is_pin(data: bytes) -> bool:
     """Returns whether `pinned.json` matches its digest."""
-    value = json_object(data, strict_json)
-    return value.keys() == {"pinned", DIGEST} and has_own_digest(value)
+    value = json_object(data, dataset.strict_json)
+    return value.keys() == {"pinned", dataset.DIGEST} and dataset.has_own_digest(value)
 
 
 def version_path(output: str, version: str) -> str:
@@ -271,11 +262,11 @@ def version_path(output: str, version: str) -> str:
 
 
 #: Path of the document, relative to the directory that contains the versions.
-INPUT_JSON = f"{WORK_DIR}/input.json"
+INPUT_JSON = f"{dataset.WORK_DIR}/input.json"
 
 
 @dataclass(frozen=True)
-class InputState(Document):
+class InputState(dataset.Document):
     """The input of the latest version, by which a rebuild detects that nothing has changed.
 
     With the same request and listing, there is nothing to rebuild.
@@ -319,7 +310,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class ScrubState(Document):
+class ScrubState(dataset.Document):
     """The contents of `scrub.json`: when runs read the shards of the latest version again.
 
     The rotation counts runs, so it does not depend on a clock: the shards that were read longest ago come
@@ -336,7 +327,7 @@ class ScrubState(Document):
     shards: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
-def choose_shards(shards: Sequence[Shard], state: ScrubState, fraction: float) -> list[Shard]:
+def choose_shards(shards: Sequence[dataset.Shard], state: ScrubState, fraction: float) -> list[dataset.Shard]:
     """Returns the shards to read now, in the order of the dataset: those that were read longest ago.
 
     Args:
@@ -349,7 +340,7 @@ def choose_shards(shards: Sequence[Shard], state: ScrubState, fraction: float) -
     return [shards[i] for i in sorted(oldest_first[: max(count, 0)])]
 
 
-def state_after(shards: Sequence[Shard], state: ScrubState, intact: Mapping[str, bool]) -> ScrubState:
+def state_after(shards: Sequence[dataset.Shard], state: ScrubState, intact: Mapping[str, bool]) -> ScrubState:
     """Returns the state after a run.
 
     Args:
@@ -368,7 +359,7 @@ def state_after(shards: Sequence[Shard], state: ScrubState, intact: Mapping[str,
     return ScrubState(run, last)
 
 
-def _last_read(shard: Shard, state: ScrubState) -> int:
+def _last_read(shard: dataset.Shard, state: ScrubState) -> int:
     digest, run = state.shards.get(shard.file, ("", 0))
     return run if digest == shard.sha256[:_DIGITS] else state.run
 

@@ -11,15 +11,7 @@ from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.hash_buckets import bucket_count
 from shardwright.core.plan.assign import ShardId, check_keys
 from shardwright.core.sources.source import Context
-from shardwright.core.validation.against import (
-    KEY,
-    SOURCE,
-    Comparison,
-    Leftover,
-    bucket_leftovers,
-    compare_shard,
-    meet,
-)
+from shardwright.core.validation import against
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
@@ -31,7 +23,9 @@ from shardwright.transforms.plan import AssignShards, ListImages
 _LEFTOVERS = "leftovers"
 
 
-def _compare_shard(grouped: tuple[ShardId, Iterable[EncodedRefs]], comparison: Comparison) -> Iterator[Any]:
+def _compare_shard(
+    grouped: tuple[ShardId, Iterable[EncodedRefs]], comparison: against.Comparison
+) -> Iterator[Any]:
     """Compares a shard with the images that the plan places there."""
     place, packs = grouped[0], list(grouped[1])
     if place[0] == NO_SPLIT:  # files without a key of their own never had a record
@@ -39,29 +33,31 @@ def _compare_shard(grouped: tuple[ShardId, Iterable[EncodedRefs]], comparison: C
     sum(check_keys((place, packs)))
     refs = [ref for pack in packs for ref in decode_refs(pack)]
     buckets = bucket_count(comparison.dataset.all_records)
-    yield from _sorted(compare_shard(*place, refs, comparison), KEY, buckets)
+    yield from _sorted(against.compare_shard(*place, refs, comparison), against.KEY, buckets)
 
 
-def _sorted(items: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:
+def _sorted(items: Iterable[Finding | against.Leftover], what: str, buckets: int) -> Iterator[Any]:
     """Yields findings as a summary, and leftovers packed by bucket under their own tag."""
-    leftovers: list[Leftover] = []
+    leftovers: list[against.Leftover] = []
 
     def findings() -> Iterator[Finding]:
         for item in items:
-            if isinstance(item, Leftover):
+            if isinstance(item, against.Leftover):
                 leftovers.append(item)
             else:
                 yield item
 
     summary = FindingSummary().add(findings())  # keeps the first ones only
-    yield from tagged(_LEFTOVERS, bucket_leftovers(leftovers, what, buckets))
+    yield from tagged(_LEFTOVERS, against.bucket_leftovers(leftovers, what, buckets))
     PROGRESS.add(findings=sum(summary.counts.values()))
     if summary.counts:
         yield summary
 
 
 @composite
-def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam.PCollection[FindingSummary]:
+def CompareWithSource(
+    begin: beam.pvalue.PBegin, comparison: against.Comparison
+) -> beam.PCollection[FindingSummary]:
     """Lists the source again and compares it with the dataset. `PBegin -> PCollection[FindingSummary]`.
 
     Images and records meet by shard, because an image's shard is a function of its key and the plan. Those
@@ -92,7 +88,7 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
         compared[_LEFTOVERS]
         | "GroupByKeyOfImage" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
         | "MeetByKey"
-        >> beam.FlatMap(lambda bucket: _sorted(meet(bucket), SOURCE, buckets)).with_outputs(
+        >> beam.FlatMap(lambda bucket: _sorted(against.meet(bucket), against.SOURCE, buckets)).with_outputs(
             _LEFTOVERS, main="findings"
         )
     )  # FindingSummary, ((what, bucket), leftovers)
@@ -102,7 +98,7 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
         | "MeetBySource"
         >> beam.Map(
             lambda bucket: FindingSummary().add(
-                item.finding if isinstance(item, Leftover) else item for item in meet(bucket)
+                item.finding if isinstance(item, against.Leftover) else item for item in against.meet(bucket)
             )
         )
     )  # FindingSummary

@@ -33,17 +33,8 @@ from typing import Any
 
 import apache_beam as beam
 
+from shardwright.core import dedupe
 from shardwright.core.conversion import ShardRecipe
-from shardwright.core.dedupe import (
-    copies_of,
-    first_of_equal,
-    hash_pictures,
-    hash_sources,
-    keys_of,
-    link_similar,
-    mark_copies,
-    mark_similar,
-)
 from shardwright.core.plan.assign import Lowest, add_orders, filter_beyond_limit, limit_order
 from shardwright.core.validation.duplicates import bucketed_hashes, pictures_by_place
 from shardwright.schemas.codes import FilterReason
@@ -74,24 +65,25 @@ def DedupeExact(
         batches
         | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
         | "HashSources"
-        >> beam.Map(hash_sources, max_bytes, keys, frozenset(class_names)).with_output_types(
+        >> beam.Map(dedupe.hash_sources, max_bytes, keys, frozenset(class_names)).with_output_types(
             EncodedRefs
         )  # EncodedRefs
     )
     copied = (
         hashed
-        | "NameKeys" >> beam.FlatMap(keys_of).with_output_types(tuple[bytes, str])  # (sha256, key)
+        | "NameKeys" >> beam.FlatMap(dedupe.keys_of).with_output_types(tuple[bytes, str])  # (sha256, key)
         | "GroupBySha256" >> beam.GroupByKey()  # (sha256, [key])
-        | "FindFirst" >> beam.FlatMap(first_of_equal).with_output_types(tuple[str, str])  # (sha256, key)
+        | "FindFirst"
+        >> beam.FlatMap(dedupe.first_of_equal).with_output_types(tuple[str, str])  # (sha256, key)
     )
-    return hashed | "MarkCopies" >> beam.Map(mark_copies, beam.pvalue.AsDict(copied)).with_output_types(
-        EncodedRefs
-    )  # EncodedRefs
+    return hashed | "MarkCopies" >> beam.Map(
+        dedupe.mark_copies, beam.pvalue.AsDict(copied)
+    ).with_output_types(EncodedRefs)  # EncodedRefs
 
 
 def _hash_pictures(batch: EncodedRefs, recipe: ShardRecipe, class_names: frozenset[str]) -> Iterator[Any]:
     """Yields the pictures of a batch by its bucket, and the digests of their bands by their own buckets."""
-    rows = hash_pictures(batch, recipe, class_names)
+    rows = dedupe.hash_pictures(batch, recipe, class_names)
     yield from pictures_by_place(rows, _BUCKETS)
     yield from tagged(_HASHES, bucketed_hashes(rows, _BUCKETS))
 
@@ -123,11 +115,11 @@ def DedupeNear(
     links = (
         (seen[_HASHES], seen.pictures)
         | "GroupPictures" >> GroupPicturesThatShare(_BUCKETS)  # ((band, bucket), [rows])
-        | "LinkSimilar" >> beam.FlatMap(link_similar)  # [(copy, better one)]
+        | "LinkSimilar" >> beam.FlatMap(dedupe.link_similar)  # [(copy, better one)]
     )
-    copies = batches.pipeline | "JoinGroups" >> CallOnce(copies_of, beam.pvalue.AsIter(links))
+    copies = batches.pipeline | "JoinGroups" >> CallOnce(dedupe.copies_of, beam.pvalue.AsIter(links))
     # {copy: kept}
-    mark = beam.Map(mark_similar, beam.pvalue.AsSingleton(copies)).with_output_types(EncodedRefs)
+    mark = beam.Map(dedupe.mark_similar, beam.pvalue.AsSingleton(copies)).with_output_types(EncodedRefs)
     return batches | "MarkCopies" >> mark  # EncodedRefs
 
 

@@ -10,14 +10,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from shardwright.core.diff import (
-    LedgerPair,
-    compare_elsewhere,
-    compare_place,
-    pack_by_bucket,
-    pair_renamed,
-    unpack_bucket,
-)
+from shardwright.core import diff
 from shardwright.core.hash_buckets import bucket_count
 from shardwright.schemas.drift import MAX_PAIRS, Changes
 from shardwright.transforms.building_blocks import CallOnce, composite, merge_all, tagged
@@ -29,27 +22,27 @@ _ROWS = "rows"
 _RELABELS = "relabels"
 
 
-def _compare_ledgers(pair: LedgerPair, lost_is_empty: bool) -> Iterator[Any]:
+def _compare_ledgers(pair: diff.LedgerPair, lost_is_empty: bool) -> Iterator[Any]:
     """Compares the ledgers of one place; yields by key the rows that only one of them has."""
     changes = Changes()
-    unmatched = compare_place(pair, changes, lost_is_empty)
-    yield from tagged(_ROWS, pack_by_bucket(unmatched, "key", bucket_count(pair.records)))
+    unmatched = diff.compare_place(pair, changes, lost_is_empty)
+    yield from tagged(_ROWS, diff.pack_by_bucket(unmatched, "key", bucket_count(pair.records)))
     yield from _settled(changes)
 
 
-def _compare_bucket(bucket: tuple[int, Iterable[bytes]], pairs: Iterable[LedgerPair]) -> Iterator[Any]:
+def _compare_bucket(bucket: tuple[int, Iterable[bytes]], pairs: Iterable[diff.LedgerPair]) -> Iterator[Any]:
     """Compares rows that met by key; yields by source the rows that only one dataset has."""
     changes = Changes()
-    unmatched = compare_elsewhere(unpack_bucket(bucket[1]), changes)
+    unmatched = diff.compare_elsewhere(diff.unpack_bucket(bucket[1]), changes)
     buckets = bucket_count(next(iter(pairs)).records)
-    yield from tagged(_ROWS, pack_by_bucket(unmatched, "source", buckets))
+    yield from tagged(_ROWS, diff.pack_by_bucket(unmatched, "source", buckets))
     yield from _settled(changes)
 
 
 def _pair_renamed(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
     """Pairs removed and added images by their source; the remaining ones were really removed or added."""
     changes = Changes()
-    pair_renamed(unpack_bucket(bucket[1]), changes)
+    diff.pair_renamed(diff.unpack_bucket(bucket[1]), changes)
     yield from _settled(changes)
 
 
@@ -69,7 +62,7 @@ def _with_relabels(total: Changes, relabels: Iterable[Relabel]) -> Changes:
 
 @composite
 def CompareDatasets(
-    pairs: beam.PCollection[LedgerPair], lost_is_empty: bool = False
+    pairs: beam.PCollection[diff.LedgerPair], lost_is_empty: bool = False
 ) -> beam.PCollection[Changes]:
     """Compares two datasets image by image. `PCollection[LedgerPair] -> PCollection[Changes]`.
 

@@ -14,22 +14,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
-from shardwright.core.plan.assign import (
-    FOLD,
-    SPLIT,
-    Placement,
-    PlannedShard,
-    ShardId,
-    check_keys,
-    check_source_ids,
-    every_shard,
-    fill_shards,
-    hashes_of_sparse_splits,
-    keys_by_bucket,
-    refs_by_shard,
-    shares_of,
-    source_ids_by_bucket,
-)
+from shardwright.core.plan import assign
 from shardwright.core.plan.choose_parts import CollectedHashes, carried_bounds, choose_parts
 from shardwright.core.plan.forecast import RefSummary, make_forecast
 from shardwright.core.plan.request import ConversionRequest
@@ -54,7 +39,7 @@ from shardwright.transforms.dedupe import DedupeExact, DedupeNear, LimitImages, 
 from shardwright.transforms.runner_features import has_one_worker, report_source
 
 #: References of one place: of a shard, or of the keys or ids in a bucket.
-_PlacedRefs = tuple[ShardId, EncodedRefs]
+_PlacedRefs = tuple[assign.ShardId, EncodedRefs]
 #: What `ListSources` returns besides references.
 _Listed = tuple[beam.PCollection[ClassId], beam.PCollection[RuleMatches], beam.PCollection[ListingDigest]]
 _CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
@@ -160,14 +145,14 @@ def ChooseParts(
     """
 
     def collect(collected: CollectedHashes, batch: EncodedRefs, splits: PartBounds | None) -> None:
-        placement = Placement(settings, splits)
+        placement = assign.Placement(settings, splits)
         for ref in decode_refs(batch):
-            if ref.is_candidate and (purpose == FOLD or not ref.split):
-                scope = placement.split(ref) if purpose == FOLD else ""
+            if ref.is_candidate and (purpose == assign.FOLD or not ref.split):
+                scope = placement.split(ref) if purpose == assign.FOLD else ""
                 collected.add(scope, ref.label, placement.hash(ref, purpose))
 
     def choose(collected: CollectedHashes, carried: Plan | None) -> PartBounds:
-        shares, bounds = shares_of(settings, purpose), carried_bounds(settings, purpose, carried)
+        shares, bounds = assign.shares_of(settings, purpose), carried_bounds(settings, purpose, carried)
         return choose_parts(collected, shares, bounds)
 
     empty = partial(CollectedHashes, settings)
@@ -204,14 +189,14 @@ def ForecastDataset(
     plan = request.carried if carried is None else beam.pvalue.AsSingleton(carried)
     chooses = settings.split_mode != "hash"
     if chooses and len(settings.parsed_splits) > 1:
-        choose = ChooseParts(settings, SPLIT, plan)
+        choose = ChooseParts(settings, assign.SPLIT, plan)
         splits = beam.pvalue.AsSingleton(batches | "ChooseSplits" >> choose)  # PartBounds
     if chooses and settings.folds:
-        choose = ChooseParts(settings, FOLD, plan, splits)
+        choose = ChooseParts(settings, assign.FOLD, plan, splits)
         folds = beam.pvalue.AsSingleton(batches | "ChooseFolds" >> choose)  # PartBounds
 
     def add(summary: RefSummary, batch: EncodedRefs, splits: PartBounds | None) -> None:
-        placement = Placement(settings, splits)
+        placement = assign.Placement(settings, splits)
         for ref in decode_refs(batch):
             summary.add(ref, placement)
 
@@ -248,15 +233,15 @@ class SortBuffered(beam.DoFn):
       placed: Returns references with their places, given references and the side input of the step, if any.
     """
 
-    def __init__(self, placed: Callable[..., Iterable[tuple[ShardId, ImageRef]]]) -> None:
+    def __init__(self, placed: Callable[..., Iterable[tuple[assign.ShardId, ImageRef]]]) -> None:
         self._placed = placed
 
     def start_bundle(self) -> None:
         """Starts without references."""
-        self._sorted: defaultdict[ShardId, list[ImageRef]] = defaultdict(list)
+        self._sorted: defaultdict[assign.ShardId, list[ImageRef]] = defaultdict(list)
         self._weight = 0
 
-    def process(self, batch: EncodedRefs, side: Any = None) -> Iterator[tuple[ShardId, EncodedRefs]]:
+    def process(self, batch: EncodedRefs, side: Any = None) -> Iterator[tuple[assign.ShardId, EncodedRefs]]:
         """Collects references; yields them by place when there are many."""
         sides = () if side is None else (side,)
         for place, ref in self._placed(decode_refs(batch), *sides):
@@ -269,7 +254,7 @@ class SortBuffered(beam.DoFn):
         """Yields the last references."""
         yield from map(in_global_window, self._flush())
 
-    def _flush(self) -> Iterator[tuple[ShardId, EncodedRefs]]:
+    def _flush(self) -> Iterator[tuple[assign.ShardId, EncodedRefs]]:
         for place, refs in sorted(self._sorted.items()):  # one machine writes them in this order
             yield place, encode_refs(refs)
         self.start_bundle()
@@ -278,7 +263,7 @@ class SortBuffered(beam.DoFn):
 @composite
 def AssignShards(
     batches: beam.PCollection[EncodedRefs], settings: ConvertSettings, forecast: beam.PCollection[Forecast]
-) -> beam.PCollection[tuple[ShardId, Iterable[EncodedRefs]]]:
+) -> beam.PCollection[tuple[assign.ShardId, Iterable[EncodedRefs]]]:
     """Groups references by shard. `PCollection[EncodedRefs] -> PCollection[((split, shard), [EncodedRefs])]`.
 
     A shard is a range of hashes, so it may be empty if a split has few images for its shards. The images that
@@ -290,15 +275,15 @@ def AssignShards(
       forecast: The single Forecast, with the numbers of images and shards in each split.
     """
     hashes = batches | "HashesOfSparseSplits" >> beam.FlatMap(
-        hashes_of_sparse_splits, beam.pvalue.AsSingleton(forecast), settings
+        assign.hashes_of_sparse_splits, beam.pvalue.AsSingleton(forecast), settings
     ).with_output_types(tuple[str, bytes])  # (split, hashes)
     filled = forecast | "FillEmptyShards" >> beam.Map(
-        fill_shards, beam.pvalue.AsIter(hashes)
+        assign.fill_shards, beam.pvalue.AsIter(hashes)
     ).with_output_types(Forecast)  # Forecast
     planned = batches | "AssignShard" >> beam.ParDo(
-        SortBuffered(partial(refs_by_shard, settings)), beam.pvalue.AsSingleton(filled)
+        SortBuffered(partial(assign.refs_by_shard, settings)), beam.pvalue.AsSingleton(filled)
     ).with_output_types(_PlacedRefs)  # ((split, shard), EncodedRefs)
-    every = forecast | "NameEveryShard" >> beam.FlatMap(every_shard).with_output_types(
+    every = forecast | "NameEveryShard" >> beam.FlatMap(assign.every_shard).with_output_types(
         _PlacedRefs
     )  # ((split, shard), EncodedRefs)
     return (
@@ -376,7 +361,7 @@ def PlanDataset(
 @composite
 def PlanShards(
     batches: beam.PCollection[EncodedRefs], request: ConversionRequest, forecast: beam.PCollection[Forecast]
-) -> beam.PCollection[PlannedShard]:
+) -> beam.PCollection[assign.PlannedShard]:
     """Assigns references to shards. `PCollection[EncodedRefs] -> PCollection[PlannedShard]`.
 
     Equal keys and equal ids are refused before any shard is written.
@@ -393,30 +378,30 @@ def PlanShards(
     if len(request.inputs) > 1 or not source_by_name(request.inputs[0].source).unique_keys:
         keys = (
             batches
-            | "BucketKeys" >> beam.ParDo(SortBuffered(keys_by_bucket)).with_output_types(_PlacedRefs)
+            | "BucketKeys" >> beam.ParDo(SortBuffered(assign.keys_by_bucket)).with_output_types(_PlacedRefs)
             # (("", bucket), EncodedRefs)
             | "GroupKeys" >> beam.GroupByKey()  # (("", bucket), [EncodedRefs])
         )
-    checked = [keys | "CheckKeys" >> beam.FlatMap(check_keys).with_output_types(int)]  # int
+    checked = [keys | "CheckKeys" >> beam.FlatMap(assign.check_keys).with_output_types(int)]  # int
     if FeatureRole.SOURCE_ID in request.settings.record_layout.by_role:
         checked.append(
             batches
             | "BucketSourceIds"
-            >> beam.ParDo(SortBuffered(source_ids_by_bucket)).with_output_types(_PlacedRefs)
+            >> beam.ParDo(SortBuffered(assign.source_ids_by_bucket)).with_output_types(_PlacedRefs)
             # (("", bucket), EncodedRefs)
             | "GroupSourceIds" >> beam.GroupByKey()  # (("", bucket), [EncodedRefs])
-            | "CheckSourceIds" >> beam.FlatMap(check_source_ids).with_output_types(int)  # int
+            | "CheckSourceIds" >> beam.FlatMap(assign.check_source_ids).with_output_types(int)  # int
         )
     return grouped | "NamePlannedShards" >> beam.Map(
         name_planned_shard,
         beam.pvalue.AsSingleton(forecast),
         *map(beam.pvalue.AsIter, checked),  # all keys and ids are checked before anything is written
-    ).with_output_types(PlannedShard)  # PlannedShard
+    ).with_output_types(assign.PlannedShard)  # PlannedShard
 
 
 def name_planned_shard(
-    shard: tuple[ShardId, Iterable[EncodedRefs]], forecast: Forecast, *_checked: Iterable[int]
-) -> PlannedShard:
+    shard: tuple[assign.ShardId, Iterable[EncodedRefs]], forecast: Forecast, *_checked: Iterable[int]
+) -> assign.PlannedShard:
     """Converts a grouped shard to a `PlannedShard`."""
     (split, index), refs = shard
-    return PlannedShard(ShardPlace(split, index, forecast.plan.shards.get(split, 1)), refs)
+    return assign.PlannedShard(ShardPlace(split, index, forecast.plan.shards.get(split, 1)), refs)

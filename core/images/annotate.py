@@ -13,21 +13,7 @@ import numpy as np
 from PIL import Image
 
 from shardwright.core.concurrency.thread_pool import reserve_working_bytes
-from shardwright.core.images import masks
-from shardwright.core.images.boxes import (
-    BadObject,
-    Box,
-    Keypoint,
-    are_upright,
-    bad_annotation,
-    check_box,
-    normalized,
-    place_box,
-    place_keypoints,
-    read_keypoints,
-    turn,
-    upright_size,
-)
+from shardwright.core.images import boxes, masks
 from shardwright.core.images.convert import ConvertedImage
 from shardwright.core.images.geometry import Frame
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation, decode_annotations
@@ -76,10 +62,10 @@ class _Object(NamedTuple):
     """
 
     annotation: ObjectAnnotation
-    box: Box
+    box: boxes.Box
     area: float
     mask: bytes | None
-    points: Sequence[Keypoint]
+    points: Sequence[boxes.Keypoint]
 
 
 @dataclass
@@ -124,12 +110,12 @@ class _AnnotatedSource:
     @cached_property
     def upright(self) -> bool:
         """Whether objects are described for the upright picture (`are_upright`)."""
-        return are_upright(self.annotations, self.frame)
+        return boxes.are_upright(self.annotations, self.frame)
 
     @cached_property
     def size(self) -> tuple[int, int]:
         """Width and height of the picture that objects are described for."""
-        return upright_size(self.frame) if self.upright else self.frame.size
+        return boxes.upright_size(self.frame) if self.upright else self.frame.size
 
 
 def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
@@ -211,7 +197,7 @@ def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, 
     """
     if settings.unlabelled == "keep" or settings.record_layout.by_role[role].optional:
         return {}
-    raise bad_annotation("there is no mask for it")
+    raise boxes.bad_annotation("there is no mask for it")
 
 
 def _semantic_values(source: _AnnotatedSource, data: bytes | None) -> dict[FeatureRole, Sequence[Any]]:
@@ -275,7 +261,7 @@ def _values_of_segments(source: _AnnotatedSource) -> dict[int, tuple[int, int]]:
             continue
         message = f"segment {segment.id}: its category {segment.label!r} is not among the class names"
         if source.settings.bad_boxes == "fail":
-            raise bad_annotation(message)
+            raise boxes.bad_annotation(message)
         source.drop(message)
     return values_of
 
@@ -319,7 +305,8 @@ def _object_values(source: _AnnotatedSource) -> dict[FeatureRole, Sequence[Any]]
       ImageFault: If an object is bad and the settings say that its image fails, or the size does not fit.
       EngineError: If the storage failed while a mask was read.
     """
-    are_upright(source.annotations, source.frame)  # checks the stated size of an image without objects, too
+    # This checks the stated size of an image without objects, too.
+    boxes.are_upright(source.annotations, source.frame)
     numbered = enumerate(source.annotations.objects or ())
     mapped = (_object(index, annotation, source) for index, annotation in numbered)
     objects = [item for item in mapped if item]
@@ -369,22 +356,24 @@ def _object(index: int, annotation: ObjectAnnotation, source: _AnnotatedSource) 
     names, relative, geometry = source.point_names, source.annotations.relative, frame.geometry
     try:
         if not annotation.label:
-            raise BadObject("it has no category")
+            raise boxes.BadObject("it has no category")
         if annotation.label not in source.ids:
-            raise BadObject(f"its category {annotation.label!r} is not among the class names")
+            raise boxes.BadObject(f"its category {annotation.label!r} is not among the class names")
         outline = _outline(annotation, source)
-        points, outside = read_keypoints(annotation.keypoints if names else None, names, size, relative)
+        points, outside = boxes.read_keypoints(annotation.keypoints if names else None, names, size, relative)
         if outside and policy == "fail":
-            raise BadObject(outside[0])
-        box, is_beyond = check_box(_box_of(annotation, outline, source), size, policy == "clip")
-        placed = place_box(box if source.upright else turn(box, frame.size, frame.orientation), geometry)
+            raise boxes.BadObject(outside[0])
+        box, is_beyond = boxes.check_box(_box_of(annotation, outline, source), size, policy == "clip")
+        placed = boxes.place_box(
+            box if source.upright else boxes.turn(box, frame.size, frame.orientation), geometry
+        )
         if placed is None:
             source.counts["vanished"] += 1
             return None
         drawn = _draw(annotation, outline, source)
-    except BadObject as bad:
+    except boxes.BadObject as bad:
         if policy == "fail":
-            raise bad_annotation(f"object {index}: {bad}") from None
+            raise boxes.bad_annotation(f"object {index}: {bad}") from None
         source.drop(f"object {index}: {bad}")
         return None
     (xmin, ymin, xmax, ymax), share = placed
@@ -406,8 +395,8 @@ def _object(index: int, annotation: ObjectAnnotation, source: _AnnotatedSource) 
     if outside:
         source.message = source.message or f"object {index}: {outside[0]}"
         source.counts["keypoints_outside"] += len(outside)
-    points = place_keypoints(points, frame, source.upright, source.counts)
-    return _Object(annotation, normalized(placed[0], geometry.canvas), area, mask, points)
+    points = boxes.place_keypoints(points, frame, source.upright, source.counts)
+    return _Object(annotation, boxes.normalized(placed[0], geometry.canvas), area, mask, points)
 
 
 def _outline(annotation: ObjectAnnotation, source: _AnnotatedSource) -> Segmentation | None:
@@ -418,18 +407,20 @@ def _outline(annotation: ObjectAnnotation, source: _AnnotatedSource) -> Segmenta
     return masks.scaled_outline(outline, source.size) if source.annotations.relative else outline
 
 
-def _box_of(annotation: ObjectAnnotation, outline: Segmentation | None, source: _AnnotatedSource) -> Box:
+def _box_of(
+    annotation: ObjectAnnotation, outline: Segmentation | None, source: _AnnotatedSource
+) -> boxes.Box:
     """Returns the box of an object in pixels: its own, or the one around its outline."""
     if annotation.box is None:
         hull = masks.outline_box(outline, source.size) if outline is not None else None
         if hull is None:
-            raise BadObject("it has no box")
+            raise boxes.BadObject("it has no box")
         return hull
     width, height = source.size if source.annotations.relative else (1, 1)
     try:
         xmin, ymin, xmax, ymax = map(float, annotation.box)
     except (TypeError, ValueError, OverflowError):
-        raise BadObject("its box is not of four numbers") from None
+        raise boxes.BadObject("its box is not of four numbers") from None
     return xmin * width, ymin * height, xmax * width, ymax * height
 
 
@@ -447,5 +438,5 @@ def _draw(
         data = masks.mask_bytes(source.ref.uri, annotation.mask_place, source.settings)
         mask = masks.read_class_ids(data, source.frame, source.settings)
     except ImageFault as fault:
-        raise BadObject(f"its mask: {fault.message}") from None
+        raise boxes.BadObject(f"its mask: {fault.message}") from None
     return Image.fromarray((np.asarray(mask) != 0).astype(np.uint8))

@@ -8,22 +8,10 @@ import numpy as np
 from PIL import Image
 from PIL.Image import Transpose
 
-from shardwright.core.images import deep_pixels
+from shardwright.core.images import deep_pixels, signatures
 from shardwright.core.images.deep_pixels import UINT8, DeepHeader
 from shardwright.core.images.faults import corrupt, pillow_settings, unsupported
-from shardwright.core.images.formats import FORMATS, PluginImage, plugin_kind
-from shardwright.core.images.formats.opened_image import (
-    LoadedImage,
-    OpenedImage,
-    OpenOptions,
-)
-from shardwright.core.images.signatures import (
-    HEAD_BYTES,
-    claims_to_be_image,
-    extension_of,
-    is_image_name,
-    kind_of,
-)
+from shardwright.core.images.formats import FORMATS, PluginImage, opened_image, plugin_kind
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate
@@ -65,8 +53,8 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
       LeftOut: If its format is skipped.
       NotACandidate: If it is not an image by content or by name.
     """
-    kind = kind_of(head)
-    kind_by_name = KIND_OF_EXTENSION.get(extension_of(name))
+    kind = signatures.kind_of(head)
+    kind_by_name = KIND_OF_EXTENSION.get(signatures.extension_of(name))
     if kind == "tiff" and kind_by_name == "camera_raw":
         kind = kind_by_name  # a TIFF decoder would find only a small preview
     by_name = kind_by_name if kind_by_name in WITHOUT_SIGNATURE and head else None
@@ -77,9 +65,11 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
     if head and (added := plugin_kind(head)) is not None:
         return added
     if kind:
-        advice = "despite its name; " if claims_to_be_image(name) else "a format that is not read; "
+        advice = (
+            "despite its name; " if signatures.claims_to_be_image(name) else "a format that is not read; "
+        )
         raise unsupported(f"it is {kind.replace('_', ' ')}, {advice}convert it to JPEG or PNG")
-    if not is_image_name(name):
+    if not signatures.is_image_name(name):
         raise NotACandidate
     if by_name:
         usual_name = by_name.replace("_", " ")
@@ -104,7 +94,7 @@ def open_image(
     keep_depth: bool = False,
     all_channels: bool = False,
     white: int = 0,
-) -> OpenedImage:
+) -> opened_image.OpenedImage:
     """Reads an image's header.
 
     Args:
@@ -122,8 +112,8 @@ def open_image(
       LeftOut: If its format is skipped.
       NotACandidate: If the file is not an image by content or by name.
     """
-    kind = check_kind(data[:HEAD_BYTES], name, skipped)
-    options = OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)
+    kind = check_kind(data[: signatures.HEAD_BYTES], name, skipped)
+    options = opened_image.OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)
     with pillow_settings(max_pixels, kind):
         opened = FORMATS.get(kind, PluginImage).open(data, options)
         if not (keep_depth or all_channels or white) or opened.deep is not None or opened.scaled is not None:
@@ -139,7 +129,9 @@ def open_image(
         return opened
 
 
-def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = False) -> LoadedImage:
+def load_checked(
+    opened: opened_image.OpenedImage, max_pixels: int, keep_damaged: bool = False
+) -> opened_image.LoadedImage:
     """Decodes the pixels of the first frame with decoders that report damage.
 
     Args:
@@ -155,13 +147,13 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
         picture = deep_pixels.picture_in_8_bits(load_samples(opened, max_pixels), header)
         profile = header.profile or opened.image.info.get("icc_profile")
         picture.info = {"icc_profile": profile} if profile else {}
-        return LoadedImage(picture)
+        return opened_image.LoadedImage(picture)
     with pillow_settings(max_pixels, opened.kind):
         check_memory(opened.decoder_bytes(), max_pixels, len(opened.data))
         return opened.decode(keep_damaged)
 
 
-def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
+def load_samples(opened: opened_image.OpenedImage, max_pixels: int) -> np.ndarray:
     """Decodes the samples of a picture that has `deep` or `scaled` ones, as they are in the file.
 
     Returns:

@@ -9,14 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from shardwright.core import storage
-from shardwright.core.concurrency.thread_pool import (
-    CONNECTIONS,
-    IN_FLIGHT_BYTES,
-    READS_AHEAD,
-    each,
-    ordered_map,
-    reading_executor,
-)
+from shardwright.core.concurrency import thread_pool
 from shardwright.core.images.byte_ranges import read_part, read_part_head
 from shardwright.core.images.faults import unread
 from shardwright.core.storage.local import LocalStore
@@ -74,7 +67,7 @@ def expected_bytes(ref: ImageRef) -> int:
 def map_refs(
     function: Callable[[ImageRef], Result],
     refs: Sequence[ImageRef],
-    max_weight: int = IN_FLIGHT_BYTES,
+    max_weight: int = thread_pool.IN_FLIGHT_BYTES,
 ) -> Iterator[Result]:
     """Maps references in parallel with a function that reads their images, and keeps the order.
 
@@ -85,14 +78,14 @@ def map_refs(
       refs: The references.
       max_weight: Number of bytes of images that may be in flight.
     """
-    return ordered_map(
-        each(function),
+    return thread_pool.ordered_map(
+        thread_pool.each(function),
         refs,
-        reading_executor(),
+        thread_pool.reading_executor(),
         weigh=expected_bytes,
-        max_items=READS_AHEAD,
+        max_items=thread_pool.READS_AHEAD,
         max_weight=max_weight,
-        chunk_items=READS_AHEAD // CONNECTIONS,  # so that each connection has one
+        chunk_items=thread_pool.READS_AHEAD // thread_pool.CONNECTIONS,  # so that each connection has one
     )
 
 

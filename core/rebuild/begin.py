@@ -9,20 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from shardwright.core import storage
+from shardwright.core import storage, versions
 from shardwright.core.dataset_files import missing_shards, read_dataset
 from shardwright.core.rebuild.task import OUTCOMES_DIR, RebuildTask, read_document, read_outcome, stage
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.spool import Spool
-from shardwright.core.versions import (
-    list_versions,
-    mark_published,
-    read_pointer,
-    read_version_record,
-    remove_version,
-    require_undamaged,
-    version_names,
-)
 from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR, Dataset
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.plain_text import printable, shell_word
@@ -85,8 +76,8 @@ def begin(task: RebuildTask) -> PreviousState:
         return PreviousState(ended=True)
     task.hold.acquire(task.wait_seconds, lambda holder: stage(task, "waiting", holder))
     with storage.translated_errors("read and write the versions in", task.output):
-        pointer, tag = read_pointer(task.output)
-        records = list_versions(task.output)
+        pointer, tag = versions.read_pointer(task.output)
+        records = versions.list_versions(task.output)
         others = [record for record in records if record.version != task.version]
         latest = pointer.version if pointer else ""
         published = [item for item in others if item.state is VersionState.PUBLISHED and not item.is_unseen]
@@ -105,7 +96,7 @@ def begin(task: RebuildTask) -> PreviousState:
             )
         own = next((record for record in records if record.version == task.version), None)
         if own is not None:
-            require_undamaged(own)
+            versions.require_undamaged(own)
         if own is not None and own.state is not VersionState.BUILDING:
             # If another run has moved the pointer since then, its choice stays.
             return PreviousState(own.previous, tag if latest == own.previous else None, ended=True)
@@ -116,7 +107,7 @@ def begin(task: RebuildTask) -> PreviousState:
         warn = partial(stage, task, "warning")
         for version in abandoned[:-MAX_ABANDONED]:
             with warned(warn, f"Version {version} could not be removed"):
-                remove_version(task.output, version)
+                versions.remove_version(task.output, version)
         with warned(warn, f"The files of killed runs in {printable(task.output)} could not be removed"):
             remove_leftovers(task.output, task.version)
         others = [record for record in others if record.version not in abandoned[:-MAX_ABANDONED]]
@@ -128,7 +119,7 @@ def begin(task: RebuildTask) -> PreviousState:
     for record in others:
         if pointer and record.version == latest and record.is_unseen:
             # Its run was interrupted before it could.
-            mark_published(task.output, record, pointer.published)
+            versions.mark_published(task.output, record, pointer.published)
     # Refused and interrupted builds since the latest version. This run's own comes first: after the loss of a
     # worker, shards that exist are requested again.
     sound = [record for record in others if record.state is not VersionState.DAMAGED]
@@ -206,11 +197,12 @@ def _write_building(task: RebuildTask, previous: str) -> bool:
     )
     path = storage.join(task.directory, VERSION_JSON)
     stored = storage.read_with_etag(path)
-    if read_version_record(task.output, task.version).state is not VersionState.BUILDING:
+    if versions.read_version_record(task.output, task.version).state is not VersionState.BUILDING:
         return False
     if storage.write_if_match(path, record.dumps().encode(), stored[1] if stored else None):
         return True
-    return read_version_record(task.output, task.version).state is VersionState.BUILDING  # another attempt
+    # Another attempt may have written it.
+    return versions.read_version_record(task.output, task.version).state is VersionState.BUILDING
 
 
 def touched_files(task: RebuildTask, previous: PreviousState) -> TouchedFiles:
@@ -249,7 +241,7 @@ def remove_leftovers(output: str, version_at_work: str) -> None:
     if storage.is_remote(output):
         return
     folders = [output, *(storage.join(output, name) for name in (VERSIONS_DIR, OUTCOMES_DIR))]
-    for version in version_names(output):
+    for version in versions.version_names(output):
         directory = version_path(output, version)
         work = [storage.join(directory, name) for name in (WORK_DIR, CHECKS_DIR)]
         folders += [directory, *(work if version != version_at_work else ())]

@@ -19,13 +19,7 @@ from shardwright.core.lease import read_holder
 from shardwright.core.plan.assign import ShardId
 from shardwright.core.rebuild.begin import PreviousState, touched_files, warned
 from shardwright.core.rebuild.task import RebuildTask, read_document, stage
-from shardwright.core.shards.reuse import (
-    PreviousBuild,
-    ReusableBuilds,
-    can_stay,
-    lists_decide_otherwise,
-    lists_may_decide,
-)
+from shardwright.core.shards import reuse
 from shardwright.core.shards.shard_plan import ShardPlan
 from shardwright.core.sources.listing import ListingDigest
 from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason
@@ -192,23 +186,23 @@ def report_decision(task: RebuildTask, previous: PreviousState, decision: Decisi
     stage(task, "compared", message, changed=decision.changed, why=decision.reasons)
 
 
-def previous_build(task: RebuildTask, previous: PreviousState) -> PreviousBuild | None:
+def previous_build(task: RebuildTask, previous: PreviousState) -> reuse.PreviousBuild | None:
     """Returns the latest version as a build whose records can be copied, if there is one."""
     if previous.dataset is None:
         return None
     plan, directory = previous.dataset.plan, version_path(task.output, previous.version)
     suffix = SUFFIXES[str(plan.settings.get("compression", "none"))]
     digests = {shard.file: shard.sha256 for shard in previous.dataset.shards}
-    return PreviousBuild(directory, plan.shards, suffix, digests)
+    return reuse.PreviousBuild(directory, plan.shards, suffix, digests)
 
 
-def reusable_builds(task: RebuildTask, previous: PreviousState, decision: Decision) -> ReusableBuilds:
+def reusable_builds(task: RebuildTask, previous: PreviousState, decision: Decision) -> reuse.ReusableBuilds:
     """Returns what earlier builds offer to the shards of the new one."""
     touched = touched_files(task, previous)
     unfinished = [(directory, replace(touched, since=started)) for directory, started in previous.offering]
     finished, trust_mtime = previous_build(task, previous), not task.rules.verify_sources
     changed, damaged = decision.content_changed, decision.damaged
-    return ReusableBuilds(unfinished, finished, trust_mtime, changed, damaged, touched)
+    return reuse.ReusableBuilds(unfinished, finished, trust_mtime, changed, damaged, touched)
 
 
 _SHOWN = 3
@@ -252,19 +246,20 @@ def compare_shard(task: RebuildTask, previous: PreviousState, plan: ShardPlan) -
     candidates = (ref for ref in plan.refs if ref.is_candidate)
     doubtful = {ref.key for ref in candidates if every or not ref.has_known_state or touched.has(ref)}
     unread = header.reasons.get(Outcome.QUARANTINED, {}).keys() & _MAY_BE_READABLE
-    listed_bytes = lists_may_decide(header, plan.recipe)
+    listed_bytes = reuse.lists_may_decide(header, plan.recipe)
     if not doubtful and not unread and not listed_bytes:
         return Compared(place, is_missing)
     try:
         entries = {entry.source: entry for entry in lines}
     except (ValueError, TypeError):
         return Compared(place, True)
-    if listed_bytes and any(lists_decide_otherwise(entry, plan.recipe) for entry in entries.values()):
+    if listed_bytes and any(reuse.lists_decide_otherwise(entry, plan.recipe) for entry in entries.values()):
         return Compared(place, True)
     refs = [
         ref
         for ref in plan.refs
-        if ref.key in doubtful or (ref.is_candidate and ref.key in entries and not can_stay(entries[ref.key]))
+        if ref.key in doubtful
+        or (ref.is_candidate and ref.key in entries and not reuse.can_stay(entries[ref.key]))
     ]
     content_changed = any([*map_refs(partial(_has_other_content, plan.recipe, entries), refs)])
     return Compared(place, content_changed or is_missing, content_changed)

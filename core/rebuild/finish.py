@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from shardwright.core import storage
+from shardwright.core import storage, versions
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.lease import read_holder
 from shardwright.core.rebuild.begin import PreviousState, is_abandoned, read_input, warned
@@ -18,17 +18,6 @@ from shardwright.core.rebuild.compare import Decision, remember, scrub_facts
 from shardwright.core.rebuild.notify import run_hooks, run_values, write_metrics
 from shardwright.core.rebuild.task import RebuildTask, read_outcome, stage, write_outcome
 from shardwright.core.sources.spool import Spool
-from shardwright.core.versions import (
-    accept_command,
-    list_versions,
-    mark_published,
-    read_pointer,
-    read_version_record,
-    remove_version,
-    surplus,
-    switch_pointer,
-    version_names,
-)
 from shardwright.schemas.codes import ExitCode, QuarantineReason, Severity, Stage
 from shardwright.schemas.configuration.job import Hook
 from shardwright.schemas.dataset import QUARANTINE_JSONL, Dataset
@@ -58,24 +47,24 @@ def publish(task: RebuildTask, previous: PreviousState, record: VersionRecord | 
       EngineError: If another rebuild has taken the lease or moved the pointer, or the storage failed.
     """
     if previous.ended:  # the earlier steps did nothing
-        stored = read_version_record(task.output, task.version)
+        stored = versions.read_version_record(task.output, task.version)
         record = stored if stored.state is not VersionState.BUILDING else None
     if record is None or record.state is not VersionState.PUBLISHED or read_outcome(task) is not None:
         return record
     with storage.translated_errors("publish a version in", task.output):
-        current, _ = read_pointer(task.output)
+        current, _ = versions.read_pointer(task.output)
         if current is None or current.version != task.version:
             text = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
             pointer = Pointer(record.version, record.fingerprint, time.time(), previous.version)
             task.hold.keep()
-            if not switch_pointer(task.output, pointer, previous.tag):
+            if not versions.switch_pointer(task.output, pointer, previous.tag):
                 raise EngineError(
                     f"The latest version of {task.output} was changed meanwhile, as by a "
                     f"rollback, so version {record.version} was not published; run again."
                 )
             stage(task, "published", text, records=record.records, bytes=record.total_bytes)
     # Without this time, the version counts as never published once the pointer names another one.
-    return mark_published(task.output, record, time.time())
+    return versions.mark_published(task.output, record, time.time())
 
 
 def finish(
@@ -97,7 +86,7 @@ def finish(
         remaining = f"The remaining files in {printable(task.directory)} could not be removed"
         with warned(partial(stage, task, "warning"), remaining):
             if record is None:
-                remove_version(task.output, task.version)
+                versions.remove_version(task.output, task.version)
             else:
                 Spool(task.directory).remove()
     if outcome_before is not None:  # the engine ran this step again
@@ -136,14 +125,14 @@ def _tidy_up(
     gone: list[str] = []
     to_go: list[str] = []
     with warned(warn, f"Old versions of {printable(task.output)} could not be listed"):
-        (pointer, _), records = read_pointer(task.output), list_versions(task.output)
+        (pointer, _), records = versions.read_pointer(task.output), versions.list_versions(task.output)
         latest = pointer.version if pointer else ""
         left = [one for one in records if one.version in previous.abandoned and is_abandoned(one, latest)]
         stay = [one for one in records if one not in left]
-        to_go = [*(one.version for one in left), *surplus(stay, latest, task.rules, time.time())]
+        to_go = [*(one.version for one in left), *versions.surplus(stay, latest, task.rules, time.time())]
     for version in [*to_go, *([task.version] if record is None else [])]:
         with warned(warn, f"Version {version} could not be removed"):
-            if remove_version(task.output, version) and version in to_go:
+            if versions.remove_version(task.output, version) and version in to_go:
                 gone.append(version)
     if record is not None or gone or previous.damaged:
         from shardwright.core.report.index_page import write_index  # imports the whole report
@@ -213,8 +202,8 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
         values["shardwright_dataset_records"] = record.records
         values["shardwright_dataset_size_bytes"] = record.total_bytes
         values["shardwright_dataset_classes"] = record.classes
-    values["shardwright_dataset_versions"] = len(version_names(task.output))
-    pointer, _ = read_pointer(task.output)
+    values["shardwright_dataset_versions"] = len(versions.version_names(task.output))
+    pointer, _ = versions.read_pointer(task.output)
     if pointer:
         latest = pointer.fingerprint, pointer.version
         values["shardwright_dataset_latest_version_info"] = {latest: 1.0}
@@ -262,7 +251,8 @@ def refusal_message(place: str, record: VersionRecord) -> str:
     stays = f"readers keep {record.previous}" if record.previous else "readers get none yet"
     return (
         f"Version {record.version} was refused and {stays}: {messages}{more}; look at it with "
-        f"`shardwright report {shell_word(place)}`, and accept it with `{accept_command(place, record)}`."
+        f"`shardwright report {shell_word(place)}`, and accept it with "
+        f"`{versions.accept_command(place, record)}`."
     )
 
 

@@ -12,17 +12,7 @@ from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.records.framing import (
-    FRAME_BYTES,
-    HEADER_BYTES,
-    DamagedRange,
-    FrameDamage,
-    Record,
-    data_length,
-    data_of,
-    is_header,
-    read_records,
-)
+from shardwright.core.records import framing
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.errors import EngineError
 
@@ -173,7 +163,7 @@ def _next_stream(source: IO[bytes], start: int) -> int | None:
     return None
 
 
-def unpack(head: bytes, compression: str, limit: int = HEADER_BYTES) -> bytes:
+def unpack(head: bytes, compression: str, limit: int = framing.HEADER_BYTES) -> bytes:
     """Returns the unpacked beginning of a file; empty if it cannot be unpacked."""
     try:
         return zlib.decompressobj(WBITS[compression]).decompress(head, limit)
@@ -188,9 +178,9 @@ def compression_of(path: str, head: bytes) -> str:
       path: Its name. The extension decides only if the content does not tell.
       head: Its first `HEAD_BYTES`; empty to look at the name alone.
     """
-    if is_header(head):
+    if framing.is_header(head):
         return "none"
-    if is_header(unpack(head, "zlib")):
+    if framing.is_header(unpack(head, "zlib")):
         return "zlib"
     if path.endswith(".gz"):
         return "gzip"
@@ -199,7 +189,7 @@ def compression_of(path: str, head: bytes) -> str:
     return "gzip" if head[:2] == b"\x1f\x8b" else "none"
 
 
-def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
+def read_lazily(path: str) -> Generator[framing.Record | framing.DamagedRange, None, None]:
     """Yields the records of a shard like `read_records`, and reads only what the caller consumes.
 
     A compressed shard is unpacked into a temporary file first.
@@ -212,7 +202,7 @@ def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
         storage.open_local(path) as file,
         uncompressed(file, path) as (plain, _, fault),
     ):
-        yield from read_records(plain, fault)
+        yield from framing.read_records(plain, fault)
 
 
 @contextlib.contextmanager
@@ -239,13 +229,15 @@ def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes
     with translated_shard_errors(path), open_ranges(path) as reader:
         if compression_of(path, reader.read_at(0, HEAD_BYTES)) == "none":
             for offset in sorted(left):
-                with contextlib.suppress(FrameDamage):
-                    length = data_length(reader.read_at(offset, HEADER_BYTES), reader.size - offset)
+                with contextlib.suppress(framing.FrameDamage):
+                    length = framing.data_length(
+                        reader.read_at(offset, framing.HEADER_BYTES), reader.size - offset
+                    )
                     if length <= MAX_RECORD_BYTES:
-                        yield offset, data_of(reader.read_at(offset, length + FRAME_BYTES))
+                        yield offset, framing.data_of(reader.read_at(offset, length + framing.FRAME_BYTES))
             return
     for item in read_lazily(path):
-        if isinstance(item, Record) and item.offset in left:
+        if isinstance(item, framing.Record) and item.offset in left:
             yield item.offset, item.data
             left.remove(item.offset)
             if not left:

@@ -18,17 +18,8 @@ from shardwright.core.preview import ledger_entries
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import infer_schema, schema_of_plan
+from shardwright.core.report import thumbnails
 from shardwright.core.report.measures import Document, Measures, ObjectCounts, SourceSummary, measure, ranked
-from shardwright.core.report.thumbnails import (
-    Quarantined,
-    RecordAt,
-    Thumbnail,
-    draw_quarantine,
-    draw_thumbnails,
-    has_drawn_annotations,
-    read_quarantine,
-    read_thumbnails,
-)
 from shardwright.core.versions import read_version_record
 from shardwright.schemas.codes import QUALITY, FindingCode
 from shardwright.schemas.dataset import (
@@ -73,7 +64,7 @@ _T = TypeVar("_T")
 class Sample(NamedTuple):
     """A record that is shown, and the key of its image."""
 
-    at: RecordAt
+    at: thumbnails.RecordAt
     key: str
 
 
@@ -179,10 +170,10 @@ class ReportData:
     checked: Checked | None = None
     measures: Measures = field(default_factory=Measures)
     sheets: tuple[ClassSheet, ...] = ()
-    pictures: Mapping[RecordAt, Thumbnail] = field(default_factory=dict)
+    pictures: Mapping[thumbnails.RecordAt, thumbnails.Thumbnail] = field(default_factory=dict)
     run: RunFacts = field(default_factory=RunFacts)
     annotated: bool = False
-    quarantine: tuple[Quarantined, ...] = ()
+    quarantine: tuple[thumbnails.Quarantined, ...] = ()
     drift: Document | None = None
     of_version: VersionRecord | None = None
     list_page: str = ""
@@ -290,11 +281,11 @@ def _gather(
     sheets = choose_sheets(directory, dataset)
     places = {sample.at for sheet in sheets for sample in sheet.samples}
     schema = schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
-    seen = read_thumbnails([*places, *shown_places(checked, paths)], paths, schema)
+    seen = thumbnails.read_thumbnails([*places, *shown_places(checked, paths)], paths, schema)
     total = sum(map(dataset.size, dataset.splits))
     sizes = [picture.stored for at, picture in seen.items() if at in places and picture.stored]
     objects = count_objects(directory, dataset)
-    quarantine = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
+    quarantine = thumbnails.read_quarantine(directory) if dataset.ledger["quarantined"] else ()
     return ReportData(
         name=dataset.name,
         drawn=time_text(time.time()),
@@ -307,8 +298,8 @@ def _gather(
         sheets=with_some_samples(sheets, lambda some: [sample for sample in some if sample.at in seen]),
         pictures=seen,
         run=run,
-        annotated=has_drawn_annotations(dataset.features),
-        quarantine=draw_quarantine(quarantine, directory),
+        annotated=thumbnails.has_drawn_annotations(dataset.features),
+        quarantine=thumbnails.draw_quarantine(quarantine, directory),
     )
 
 
@@ -330,12 +321,12 @@ def gather_files(
     left_out: list[str] = []
     first = _first_records(files)
     schema = infer_schema([data for _, data in first[:_INFER_FROM]])
-    seen = dict(draw_thumbnails(first, schema))
+    seen = dict(thumbnails.draw_thumbnails(first, schema))
     samples = tuple(Sample(at, f"{os.path.basename(at.file)}, byte {at.offset}") for at in seen)
     sizes = [picture.stored for picture in seen.values() if picture.stored]
     paths = short_names(files)
     checked = select_findings(validation, "")
-    seen |= read_thumbnails(shown_places(checked, paths), paths, schema)
+    seen |= thumbnails.read_thumbnails(shown_places(checked, paths), paths, schema)
     total = 0
     for name_of_file, path in paths.items():
         try:
@@ -354,7 +345,7 @@ def gather_files(
         measures=measure(statistics, sizes),
         sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
         pictures=seen,
-        annotated=has_drawn_annotations(schema.features),
+        annotated=thumbnails.has_drawn_annotations(schema.features),
         left_out=tuple(left_out),
     )
 
@@ -366,13 +357,15 @@ def _with_images(checked: Checked | None, seen: Container[object]) -> Checked | 
     )
 
 
-def _first_records(files: Sequence[str]) -> list[tuple[RecordAt, bytes]]:
-    samples: list[tuple[RecordAt, bytes]] = []
+def _first_records(files: Sequence[str]) -> list[tuple[thumbnails.RecordAt, bytes]]:
+    samples: list[tuple[thumbnails.RecordAt, bytes]] = []
     share = max(1, _FOREIGN_SAMPLES // max(1, min(len(files), _FOREIGN_FILES)))
     for path in files[:_FOREIGN_FILES]:
         with contextlib.suppress(EngineError):
             records = (item for item in read_lazily(path) if isinstance(item, Record))
-            samples += [(RecordAt(path, item.offset), item.data) for item in islice(records, share)]
+            samples += [
+                (thumbnails.RecordAt(path, item.offset), item.data) for item in islice(records, share)
+            ]
     return samples
 
 
@@ -465,7 +458,7 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
     totals = totals_of(dataset.class_counts)
     names = shown_classes(dataset)
     chosen: dict[str, list[Sample]] = {name: [] for name in names}
-    annotated = has_drawn_annotations(dataset.features)
+    annotated = thumbnails.has_drawn_annotations(dataset.features)
     pictures, most = (_ANNOTATED, _MAX_ANNOTATED) if annotated else (_PICTURES, _MAX_PER_CLASS)
     quota = max(_MIN_PER_CLASS, min(most, pictures // max(1, len(names))))
     if not names:
@@ -476,7 +469,7 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
         assert entry.offset is not None  # because the image was written
         for label in entry.label.split(LABEL_SEPARATOR) if names else [NO_CLASS]:
             if missing.get(label):
-                chosen[label].append(Sample(RecordAt(file, entry.offset), entry.key))
+                chosen[label].append(Sample(thumbnails.RecordAt(file, entry.offset), entry.key))
                 missing[label] -= 1
         if not any(missing.values()):
             break
@@ -529,7 +522,7 @@ def select_findings(report: ValidationReport | None, fingerprint: str) -> Checke
     )
 
 
-def shown_places(checked: Checked | None, shards: Container[str]) -> Iterator[RecordAt]:
+def shown_places(checked: Checked | None, shards: Container[str]) -> Iterator[thumbnails.RecordAt]:
     """Yields the places of the records whose images are needed.
 
     Args:
@@ -540,4 +533,4 @@ def shown_places(checked: Checked | None, shards: Container[str]) -> Iterator[Re
         images = (one for some in checked.image_findings.values() for one in some)
         for at in (*images, *checked.pairs, *(one.other for one in checked.pairs)):
             if at is not None and at.shard is not None and at.shard in shards and at.offset is not None:
-                yield RecordAt(at.shard, at.offset)
+                yield thumbnails.RecordAt(at.shard, at.offset)

@@ -11,18 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import Any
 
-from shardwright.core import storage
-from shardwright.core.dataset_files import (
-    check_shards,
-    dataset_name,
-    json_lines,
-    left_behind,
-    new_outcome,
-    remove_temporary,
-    run_document,
-    write_commit,
-    write_text,
-)
+from shardwright.core import dataset_files, storage
 from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.preview import draw_card_samples
 from shardwright.core.salvage.shard import SavedShard
@@ -95,18 +84,22 @@ def commit_salvage(
         outcome = _outcome(job, saved)
         listed = storage.list_files(job.output)
         if damaged is None:
-            outcome["warnings"] = left_behind(job.output, lambda: remove_temporary(job.output, listed))
-            write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome), job.hold)
+            outcome["warnings"] = dataset_files.left_behind(
+                job.output, lambda: dataset_files.remove_temporary(job.output, listed)
+            )
+            dataset_files.write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome), job.hold)
             _write_lost(job, saved)
             return outcome
         by_file = {item.file: item for item in saved}
         of_split = {split: [by_file[item.file] for item in items] for split, items in damaged.splits.items()}
         # The features come from another version, but the side files are written by this one.
         version = STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0
-        bare = replace(damaged, name=dataset_name(job.output), sidecars={}, statements_version=version)
+        bare = replace(
+            damaged, name=dataset_files.dataset_name(job.output), sidecars={}, statements_version=version
+        )
         ledger = _salvaged_ledger(damaged.ledger, of_split)
         dataset = replace(with_shards(bare, results), ledger=ledger)
-        check_shards(job.output, dataset, listed)
+        dataset_files.check_shards(job.output, dataset, listed)
         dataset, sidecars = with_sidecars(dataset, draw_card_samples(job.output, dataset))
         outcome |= {"fingerprint": dataset.fingerprint, "ledger": dataset.ledger}
         digests = _copy_other_ledgers(job, damaged)
@@ -114,8 +107,8 @@ def commit_salvage(
         digests[LOST_JSONL] = _write_lost(job, saved)
         dataset = replace(dataset, files={**dataset.files, **digests})
         facts = {"salvaged": printable(job.dataset), "convert_seconds": 0.0, "reused_shards": 0}
-        run = run_document(job.run, job.output, job.started, facts)
-        write_commit(job.output, dataset, sidecars, run, outcome, listed, job.hold)
+        run = dataset_files.run_document(job.run, job.output, job.started, facts)
+        dataset_files.write_commit(job.output, dataset, sidecars, run, outcome, listed, job.hold)
         return outcome
 
 
@@ -129,7 +122,7 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
             "restore its files, or convert the images again."
         )
     return {
-        **new_outcome(job.started, job.hold),
+        **dataset_files.new_outcome(job.started, job.hold),
         "shards": len(saved),
         "copied_shards": sum(item.copied for item in saved),
         "records": record_count,
@@ -201,4 +194,4 @@ def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
 
 def _write_lost(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
     lines = (lost._asdict() for item in saved for lost in item.lost)
-    return write_text(job.output, LOST_JSONL, json_lines(lines), job.hold)
+    return dataset_files.write_text(job.output, LOST_JSONL, dataset_files.json_lines(lines), job.hold)

@@ -22,14 +22,7 @@ from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.records.compression import WBITS, compression_of, decompress, uncompressed
 from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, read_records
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.salvage.salvaged_ledger import (
-    Content,
-    FoundRecord,
-    Frame,
-    LostRecord,
-    lost_range,
-    reconcile,
-)
+from shardwright.core.salvage import salvaged_ledger
 from shardwright.core.shards.finish import finish_shard
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.codes import FindingCode, Outcome
@@ -82,7 +75,7 @@ class SavedShard:
     records: int
     copied: bool
     unexpected: int
-    lost: tuple[LostRecord, ...]
+    lost: tuple[salvaged_ledger.LostRecord, ...]
     misplaced: bool = False
 
 
@@ -114,7 +107,9 @@ def save_shard(
         if file is None:  # all its records are lost, and an empty shard takes its place
             plain: IO[bytes] = io.BytesIO()
             compression = "none"
-            content = Content([], [DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, why_missing)], 0)
+            content = salvaged_ledger.Content(
+                [], [DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, why_missing)], 0
+            )
         else:
             plain, compression, fault = stack.enter_context(uncompressed(file, task.file))
             # Without a ledger, the classes and formats have to come from the images.
@@ -126,7 +121,7 @@ def save_shard(
             return _save_foreign(task, file, plain, compression, content, unusable), None
         index = _read_index(task) if entries is None else None
         records = task.expected.records if task.expected else 0
-        salvaged = reconcile(task.file, task.path, content, entries, index, records, intact)
+        salvaged = salvaged_ledger.reconcile(task.file, task.path, content, entries, index, records, intact)
         copied = intact and not salvaged.lost
         if copied and file is not None and len(salvaged.kept) == len(content.records):
             temporary = _copy(file, task)
@@ -174,7 +169,7 @@ def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | tuple[N
         return None, None
 
 
-def _read_index(task: SalvageTask) -> list[Frame] | None:
+def _read_index(task: SalvageTask) -> list[salvaged_ledger.Frame] | None:
     """Returns the frames that a shard's index lists, or None if there is no plausible index."""
     if task.place is None or task.expected is None or is_compressed(task.file):
         return None
@@ -192,10 +187,10 @@ def _read_index(task: SalvageTask) -> list[Frame] | None:
         end += length
     if len(frames) != task.expected.records or end != task.expected.bytes:
         return None
-    return [Frame(*frame) for frame in frames]
+    return [salvaged_ledger.Frame(*frame) for frame in frames]
 
 
-def _read(file: IO[bytes], fault: str | None, schema: RecordSchema, decode: bool) -> Content:
+def _read(file: IO[bytes], fault: str | None, schema: RecordSchema, decode: bool) -> salvaged_ledger.Content:
     damages: list[DamagedRange] = []
 
     def sound() -> Iterator[Record]:
@@ -207,7 +202,7 @@ def _read(file: IO[bytes], fault: str | None, schema: RecordSchema, decode: bool
 
     checker = RecordChecker(schema, decode)
     reader = RecordChecker(schema, decode=False)
-    records: Iterable[FoundRecord] = map(partial(_check, checker), sound())
+    records: Iterable[salvaged_ledger.FoundRecord] = map(partial(_check, checker), sound())
     if decode:
         records = current_pool().map(
             partial(_check, checker),
@@ -215,16 +210,16 @@ def _read(file: IO[bytes], fault: str | None, schema: RecordSchema, decode: bool
             weigh=lambda record: len(record.data),
             crashed=lambda record, how: _combine(record, after_crash(reader.check(record.data), how)),
         )
-    return Content(list(records), damages, os.fstat(file.fileno()).st_size)
+    return salvaged_ledger.Content(list(records), damages, os.fstat(file.fileno()).st_size)
 
 
-def _check(checker: RecordChecker, record: Record) -> FoundRecord:
+def _check(checker: RecordChecker, record: Record) -> salvaged_ledger.FoundRecord:
     with UNDERWAY.working_on(f"the record at byte {record.offset}", "check"):
         return _combine(record, checker.check(record.data))
 
 
-def _combine(record: Record, checked: CheckedRecord) -> FoundRecord:
-    frame = Frame(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
+def _combine(record: Record, checked: CheckedRecord) -> salvaged_ledger.FoundRecord:
+    frame = salvaged_ledger.Frame(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
     # Other problems do not make a record of unknown origin useless.
     unusable = (problem for problem in checked.problems if problem[0] in _UNUSABLE)
     problem = next(unusable, checked.problems[0] if checked.problems else None)
@@ -239,7 +234,7 @@ def _combine(record: Record, checked: CheckedRecord) -> FoundRecord:
         fold=checked.fold,
         length=frame.length,
     )
-    return FoundRecord(frame, problem, entry)
+    return salvaged_ledger.FoundRecord(frame, problem, entry)
 
 
 @contextmanager
@@ -313,11 +308,11 @@ def _save_foreign(
     file: IO[bytes],
     plain: IO[bytes],
     compression: str,
-    content: Content,
+    content: salvaged_ledger.Content,
     unusable: Sequence[FindingCode],
 ) -> SavedShard:
     """Saves the records of a file for which there is no dataset."""
-    lost = [lost_range(task.file, damage, damage.number) for damage in content.damages]
+    lost = [salvaged_ledger.lost_range(task.file, damage, damage.number) for damage in content.damages]
     kept = []
     for record in content.records:
         if record.problem is None or record.problem[0] not in unusable:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
+from shardwright.core.sources import image_files
 from shardwright.core.sources.annotation_files import (
     AnnotationFault,
     JsonItems,
@@ -20,18 +21,6 @@ from shardwright.core.sources.annotation_files import (
 from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
 from shardwright.core.sources.file_states import FileStates
 from shardwright.core.sources.files_beside import stem_of
-from shardwright.core.sources.image_files import (
-    annotated,
-    class_name,
-    file_name,
-    folder_of,
-    inner_path,
-    is_folder,
-    is_text,
-    join,
-    number,
-    parent_of,
-)
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.shapes import size_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, PanopticSegment
@@ -56,7 +45,7 @@ def _id_in(entry: Any, key: str) -> Id | None:
     value = entry.get(key) if isinstance(entry, dict) else None
     if isinstance(value, str):
         return value or None
-    numeric = number(value)
+    numeric = image_files.number(value)
     return int(numeric) if numeric is not None and numeric == int(numeric) else None
 
 
@@ -118,7 +107,7 @@ class _Coco(JsonItems):
 
     def _add_category(self, value: Mapping[str, Any]) -> None:
         """Adds a category; a category without an id or a name is ignored."""
-        category, name = _id_in(value, "id"), class_name(value.get("name"))
+        category, name = _id_in(value, "id"), image_files.class_name(value.get("name"))
         if category is None or not name:
             return
         points = value.get("keypoints")
@@ -141,8 +130,8 @@ class _Coco(JsonItems):
         return ObjectAnnotation(
             label=self.category_of(value).name,
             box=_box(value.get("bbox")),
-            crowd=crowd is True or bool(number(crowd)),
-            area=number(value.get("area")),
+            crowd=crowd is True or bool(image_files.number(crowd)),
+            area=image_files.number(value.get("area")),
             segmentation=outline if outline and isinstance(outline, list | dict) else None,
             keypoints=self.keypoints_of(value),
         )
@@ -167,7 +156,7 @@ class _Coco(JsonItems):
         own = self.category_of(value).points
         if not isinstance(coordinates, list) or len(coordinates) != 3 * len(own):
             return (math.nan,)
-        numbers = [math.nan if (side := number(item)) is None else side for item in coordinates]
+        numbers = [math.nan if (side := image_files.number(item)) is None else side for item in coordinates]
         points = {name: numbers[3 * i : 3 * i + 3] for i, name in enumerate(own)}
         return tuple(item for name in self.point_names for item in points.get(name, (0.0, 0.0, 0.0)))
 
@@ -176,7 +165,7 @@ def _box(value: Any) -> tuple[float, float, float, float] | None:
     """Returns xmin, ymin, xmax, ymax of COCO's x, y, width, height; not numbers if these are wrong."""
     if value is None or value == []:
         return None
-    sides = [number(side) for side in value] if isinstance(value, list) else []
+    sides = [image_files.number(side) for side in value] if isinstance(value, list) else []
     left, upper, width, height = sides if len(sides) == 4 and None not in sides else [math.nan] * 4
     return left, upper, left + width, upper + height  # type: ignore[operator,return-value]
 
@@ -222,9 +211,17 @@ def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSetting
 
 def _mask_folder(path: str, settings: ConvertSettings) -> str:
     """Returns the folder with the panoptic masks of a JSON file; empty if there is none."""
-    stem, named, here = stem_of(file_name(path)), settings.mask_dir.rstrip("/"), folder_of(path)
-    places = [join(named, stem), named] if named else [join(here, stem), join(parent_of(here), stem)]
-    return next(filter(is_folder, places), "")
+    stem, named, here = (
+        stem_of(image_files.file_name(path)),
+        settings.mask_dir.rstrip("/"),
+        image_files.folder_of(path),
+    )
+    places = (
+        [image_files.join(named, stem), named]
+        if named
+        else [image_files.join(here, stem), image_files.join(image_files.parent_of(here), stem)]
+    )
+    return next(filter(image_files.is_folder, places), "")
 
 
 def _masks_of(document: Document, settings: ConvertSettings) -> str:
@@ -337,7 +334,7 @@ def _with_document(
         if "segments_info" in value:
             annotations = _with_segments(annotations, value, file) if file.masks.folder else annotations
         elif "caption" in value and not _OBJECT_KEYS & value.keys():
-            if not is_text(value["caption"]):
+            if not image_files.is_text(value["caption"]):
                 raise AnnotationFault("one of its captions is not text")
             annotations = replace(annotations, captions=(*annotations.captions, value["caption"].strip()))
         elif annotations.objects is not None:
@@ -366,10 +363,10 @@ def _with_segments(annotations: Annotations, value: Mapping[str, Any], file: _Co
     if annotations.panoptic_mask:
         raise AnnotationFault("it has two panoptic masks")
     name = value.get("file_name")
-    mask = inner_path(name) if isinstance(name, str) else ""
+    mask = image_files.inner_path(name) if isinstance(name, str) else ""
     if not mask:
         raise AnnotationFault(f"the file_name {name!r} of its mask is not a file in the folder of the masks")
-    path, infos = join(file.masks.folder, mask), value["segments_info"]
+    path, infos = image_files.join(file.masks.folder, mask), value["segments_info"]
     segments = tuple(map(file.segment_of, infos if isinstance(infos, list) else [None]))
     state = file.masks.find(path)
     size, version = (state.size, state.version) if state else (-1, "")
@@ -388,7 +385,7 @@ def _annotate(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: 
         annotations = replace(annotations, objects=tuple(objects.values()))
     image_id = _id_in(value, "id") or 0  # it has an id, or `_image_of` had refused it
     message = f"image {image_id} of {printable(first.key)}"
-    return annotated(ref, annotations)._replace(source_id=number_text(image_id), message=message)
+    return image_files.annotated(ref, annotations)._replace(source_id=number_text(image_id), message=message)
 
 
 SOURCE = DocumentFormat(

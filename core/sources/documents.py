@@ -15,26 +15,10 @@ from itertools import islice
 from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
+from shardwright.core.sources import image_files
 from shardwright.core.sources.annotation_files import AnnotationFault, JsonItems
 from shardwright.core.sources.file_states import FileStates, ImageRoot, with_states
 from shardwright.core.sources.folder_tree import beside_splits
-from shardwright.core.sources.image_files import (
-    MISSING,
-    bad_entry,
-    below,
-    file_name,
-    find_moved,
-    find_root,
-    folder_of,
-    inner_path,
-    join,
-    key_of,
-    key_prefix,
-    parent_of,
-    split_token,
-    splits_of_files,
-    with_slashes,
-)
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputPart, Source
 from shardwright.core.sources.tables.rows import with_class_ids
@@ -186,7 +170,7 @@ class DocumentFormat:
         if names and self.is_table:
             return
         beside = "" if self.is_table else _ANNOTATIONS
-        folders = [name for name in probe.folders if name == beside or split_token(name)]
+        folders = [name for name in probe.folders if name == beside or image_files.split_token(name)]
         for folder in folders[:tried]:
             names = self._names_in(probe.inside(folder), settings, tried)
             yield from (f"{folder}/{name}" for name in names)
@@ -210,7 +194,7 @@ class DocumentFormat:
         for name in () if used & {"", _ANNOTATIONS} else unused:
             if self._names_in(probe.inside(name), settings, _MAX_TRIED):
                 raise beside_splits(probe.where, sorted(used), name, self.title)
-            if split_token(name) == name and probe.inside(name).has_images:
+            if image_files.split_token(name) == name and probe.inside(name).has_images:
                 yield name, f"it holds no {self.noun}"
 
     def _files(
@@ -227,7 +211,9 @@ class DocumentFormat:
         others = self._check_others(probe, names, settings)
         left_out = {**self.leave_out(probe, names, settings), **dict(others)}
         files: dict[Document, str] = {}
-        for name, split in splits_of_files(name for name in names if name not in left_out).items():
+        for name, split in image_files.splits_of_files(
+            name for name in names if name not in left_out
+        ).items():
             path, key = (storage.join(probe.path, name), name) if name else (probe.path, probe.name)
             file = Document(path, key, split)
             root, description = self._examine(file, settings)
@@ -285,7 +271,7 @@ class DocumentFormat:
             return named_folder(path, settings)
         paths = [path for image in names for path in image.paths]
         inner = [inner for path in paths for inner in _inner_paths(path, "")]
-        root = usual_root(path, settings, inner, [*map(file_name, paths)])
+        root = usual_root(path, settings, inner, [*map(image_files.file_name, paths)])
         if not root and paths:
             raise UsageError(
                 f"--input {path}: its images, such as {paths[0]}, are neither beside "
@@ -326,7 +312,9 @@ class DocumentFormat:
                     yield self._bad_place(part, document, entry, why)
             prefix = part.item.prefix
             if part.path != part.item.path:
-                prefix += key_prefix(root, (part.item.path, settings.image_root), root.rpartition("/")[2])
+                prefix += image_files.key_prefix(
+                    root, (part.item.path, settings.image_root), root.rpartition("/")[2]
+                )
             refs = (
                 ref
                 for uri, (key, why, places) in images.items()
@@ -339,9 +327,11 @@ class DocumentFormat:
         return self._bad_entry(part, document, name, why)
 
     def _bad_entry(self, part: InputPart, document: Document, name: str, why: str) -> ImageRef:
-        key = f"{part.item.prefix}{key_of(document.key)}:{name}"
+        key = f"{part.item.prefix}{image_files.key_of(document.key)}:{name}"
         reason = QuarantineReason.BAD_ROW if self.is_table else QuarantineReason.BAD_ANNOTATION
-        return bad_entry(key, document.path, f"{name} of {printable(document.key)}: {why}", reason)
+        return image_files.bad_entry(
+            key, document.path, f"{name} of {printable(document.key)}: {why}", reason
+        )
 
     def _refer(
         self, ref: ImageRef, fault: str, places: Sequence[_Place], part: InputPart, settings: ConvertSettings
@@ -384,10 +374,10 @@ def _scan(document: Document) -> Iterator[Any]:
 
 def _inner_paths(path: str, root: str) -> Iterator[str]:
     """Yields the paths below the folder of images that a path in a file may mean."""
-    texts = [path, with_slashes(path)] if "\\" in path else [path]
+    texts = [path, image_files.with_slashes(path)] if "\\" in path else [path]
     if path.startswith("/") and root and "\0" not in path:
-        texts.append(below(path, root) or "")
-    yield from filter(None, map(inner_path, texts))
+        texts.append(image_files.below(path, root) or "")
+    yield from filter(None, map(image_files.inner_path, texts))
 
 
 def _find_images(
@@ -402,15 +392,15 @@ def _find_images(
     anywhere = ImageRoot("" if root == "." else root)
     stated = {names: _find_inside(names, root, states) for names in named}
     lost = (path for names, inner in stated.items() if not inner for path in names.paths)
-    moved = find_moved(lost, root)
+    moved = image_files.find_moved(lost, root)
     for names, path in stated.items():
         fault = ""
         if not path:
             path, fault = next((moved[path] for path in names.paths if path in moved), ("", ""))
-        if inner := path or inner_path(names.written):
-            yield names, join(root, inner), key_of(inner), fault
+        if inner := path or image_files.inner_path(names.written):
+            yield names, image_files.join(root, inner), image_files.key_of(inner), fault
         elif names.uri and not fault:
-            yield names, names.uri, key_of(names.paths[0]), ""
+            yield names, names.uri, image_files.key_of(names.paths[0]), ""
         elif not names.paths:
             try:
                 key, uri = anywhere.find(names.written)
@@ -419,7 +409,7 @@ def _find_images(
                 yield names, "", "", str(error)
         else:
             written = printable(names.written)
-            yield names, "", "", f"{fault} ({written})" if fault else f"{MISSING}: {written}"
+            yield names, "", "", f"{fault} ({written})" if fault else f"{image_files.MISSING}: {written}"
 
 
 def _find_inside(names: ImagePaths, root: str, states: FileStates) -> str:
@@ -429,15 +419,15 @@ def _find_inside(names: ImagePaths, root: str, states: FileStates) -> str:
     """
     for path in names.paths:
         for inner in _inner_paths(path, root):
-            exists = states.has(join(root, inner))
-            if exists or (exists is None and inner == inner_path(names.written)):
+            exists = states.has(image_files.join(root, inner))
+            if exists or (exists is None and inner == image_files.inner_path(names.written)):
                 return inner
     return ""
 
 
 def named_folder(path: str, settings: ConvertSettings) -> str:
     """Returns `--image_root`, or the folder of the file."""
-    return settings.image_root.rstrip("/") or "/" if settings.image_root else folder_of(path)
+    return settings.image_root.rstrip("/") or "/" if settings.image_root else image_files.folder_of(path)
 
 
 def usual_root(path: str, settings: ConvertSettings, *attempts: Sequence[str]) -> str:
@@ -449,12 +439,17 @@ def usual_root(path: str, settings: ConvertSettings, *attempts: Sequence[str]) -
       *attempts: Paths that a few images may have below the folder, the likeliest forms first.
     """
     stem = path.rpartition("/")[2].rpartition(".")[0]
-    inner = [name for name in (stem.rpartition("_")[2], split_token(stem)) if name]
+    inner = [name for name in (stem.rpartition("_")[2], image_files.split_token(stem)) if name]
     here = named_folder(path, settings)
-    above = parent_of(here)
-    usual = [join(place, name) for name in _IMAGE_FOLDERS for place in (here, above)]
-    folders = [here, *usual, *(join(place, name) for name in inner for place in (here, above, *usual)), above]
+    above = image_files.parent_of(here)
+    usual = [image_files.join(place, name) for name in _IMAGE_FOLDERS for place in (here, above)]
+    folders = [
+        here,
+        *usual,
+        *(image_files.join(place, name) for name in inner for place in (here, above, *usual)),
+        above,
+    ]
     if settings.image_root:
-        folders = [here, *(join(here, name) for name in inner)]
-    roots = filter(None, (find_root(folders, names) for names in attempts))
+        folders = [here, *(image_files.join(here, name) for name in inner)]
+    roots = filter(None, (image_files.find_root(folders, names) for names in attempts))
     return next(roots, here if settings.image_root else "")

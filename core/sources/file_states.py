@@ -19,18 +19,8 @@ from itertools import islice
 from urllib.parse import unquote_to_bytes
 
 from shardwright.core import storage
+from shardwright.core.sources import image_files
 from shardwright.core.sources.annotation_files import OF_ONE_FILE, AnnotationFault, side_by_side
-from shardwright.core.sources.image_files import (
-    MISSING,
-    below,
-    find_moved,
-    folder_of,
-    is_file,
-    join,
-    key_of,
-    parent_of,
-    with_slashes,
-)
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes
 from shardwright.schemas.plain_text import printable
@@ -85,13 +75,13 @@ class FileStates:
     def has(self, path: str) -> bool | None:
         """Returns whether a file exists; None if only a request for this file would tell."""
         if storage.is_remote(path):
-            listed = self._listing is not None and below(path, self.folder) is not None
+            listed = self._listing is not None and image_files.below(path, self.folder) is not None
             return self.find(path) is not None if listed else None
-        return is_file(path)
+        return image_files.is_file(path)
 
     def find(self, path: str) -> storage.StoredObject | None:
         """Returns the state of a file; None if it does not exist or cannot be read."""
-        if self._listing is not None and below(path, self.folder) is not None:
+        if self._listing is not None and image_files.below(path, self.folder) is not None:
             state = self._listing.get(name_hash(path))
             if state is None:
                 return None
@@ -150,14 +140,14 @@ def _with_state(ref: ImageRef, states: FileStates) -> ImageRef:
     if storage.is_remote(ref.uri):
         state = states.find(ref.uri)
         if state is None:
-            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, image_files.MISSING)
         return ref._replace(size=state.size, version=state.version, crc32c=state.crc32c)
     try:
         status = os.stat(ref.uri)
     except PermissionError:
         return ref
     except (OSError, ValueError):
-        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, image_files.MISSING)
     if not stat.S_ISREG(status.st_mode):
         return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "its image is not a regular file")
     return ref._replace(size=status.st_size, version=storage.local_version(status))
@@ -312,16 +302,20 @@ def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
             storage.require_known(f"--input {path}: line {line_number}:", line)
     lines = list(filter(None, lines))
     states = FileStates(root, len(lines))
-    images = {line: _find_listed(line, folder_of(path), root, states) for line in dict.fromkeys(lines)}
-    moved = find_moved((line for line in lines if not images[line]), root)
+    images = {
+        line: _find_listed(line, image_files.folder_of(path), root, states) for line in dict.fromkeys(lines)
+    }
+    moved = image_files.find_moved((line for line in lines if not images[line]), root)
 
     def refs() -> Iterator[ImageRef]:
         for line in lines:
-            inner, fault = moved.get(line, ("", MISSING))
-            named = join(root, inner) if inner else resolve(root, line.removeprefix("./"))
+            inner, fault = moved.get(line, ("", image_files.MISSING))
+            named = image_files.join(root, inner) if inner else resolve(root, line.removeprefix("./"))
             uri = images[line] or named
-            below_root = below(uri, root)
-            key = key_of((uri.partition("://")[2] or uri).lstrip("/") if below_root is None else below_root)
+            below_root = image_files.below(uri, root)
+            key = image_files.key_of(
+                (uri.partition("://")[2] or uri).lstrip("/") if below_root is None else below_root
+            )
             key = "/".join(step for step in key.split("/") if step != "..")
             ref = ImageRef(prefix + key, uri, message=f"listed in {printable(path)}")
             is_there = images[line] or inner
@@ -335,7 +329,7 @@ def _find_listed(line: str, here: str, root: str, states: FileStates) -> str:
 
     If the check would need a request for each image, the likeliest path is returned unchecked.
     """
-    folders = here, root, parent_of(root)
+    folders = here, root, image_files.parent_of(root)
     tried = [resolve(root, line)] if is_absolute(line) else [*possible_paths(line, folders)]
     image = next(filter(states.has, tried), "")
     is_unknown = not image and all(states.has(path) is None for path in tried)
@@ -351,19 +345,19 @@ def possible_paths(text: str, folders: Sequence[str]) -> Iterator[str]:
     >>> list(possible_paths("data/obj/1.jpg", ["/set"]))
     ['/set/data/obj/1.jpg', '/set/obj/1.jpg']
     """
-    parts = [part for part in with_slashes(text).split("/") if part not in ("", ".")]
+    parts = [part for part in image_files.with_slashes(text).split("/") if part not in ("", ".")]
     for begin in range(len(parts)):
         for folder in folders:
             own = folder.rstrip("/").rpartition("/")[2]
             if not begin or begin < len(parts) - 1 or parts[begin - 1] in ("data", own):
-                yield join(folder, "/".join(parts[begin:]))
+                yield image_files.join(folder, "/".join(parts[begin:]))
 
 
 def resolve(here: str, text: str) -> str:
     """Returns a path joined with a folder; a path in a bucket stays in its bucket."""
     if storage.is_remote(here) and not storage.is_remote(text):
         text = text.lstrip("/")  # a dataset in a bucket cannot name local files
-    path = text if is_absolute(text) else join(here, text)
+    path = text if is_absolute(text) else image_files.join(here, text)
     scheme, separator, rest = path.rpartition("://")
     if not separator:
         return os.path.normpath(path)

@@ -15,17 +15,10 @@ from itertools import islice
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources import image_files
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.files_beside import check_columns
 from shardwright.core.sources.folder_tree import AUTO, split_of_folder
-from shardwright.core.sources.image_files import (
-    as_prefix,
-    find_root,
-    folder_of,
-    inner_path,
-    is_folder,
-    with_slashes,
-)
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.core.sources.open_images import DESCRIPTIONS, NOUN, RULE
 from shardwright.core.sources.source import Input, Source, all_sources, source_by_name
@@ -89,7 +82,7 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
                 item = item._replace(path=located(item.path))
                 probe = InputProbe(item.path, is_file=False)
             if output:
-                if as_prefix(output).startswith(as_prefix(item.path)):
+                if image_files.as_prefix(output).startswith(image_files.as_prefix(item.path)):
                     raise UsageError(
                         f"--output {output} lies inside --input {item.path}; choose a place outside of it."
                     )
@@ -121,7 +114,7 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
     for name, path in (("image_root", settings.image_root), ("mask_dir", settings.mask_dir)):
         if path and name in source.settings:
             storage.require_known(f"--{name}", path)
-            if not is_folder(path):
+            if not image_files.is_folder(path):
                 raise UsageError(f"--{name} {path} is not a folder, or is empty; check the path.")
     detected_as = source.describe(probe, settings)
     return item._replace(source=source.name, detected_as=detected_as, is_file=probe.is_file)
@@ -208,7 +201,7 @@ def _look_at_local(path: str) -> InputProbe:
 
 def _check_outside(option: str, path: str, output: str) -> None:
     """Checks that --overwrite would not replace files that are read."""
-    if as_prefix(path).startswith(as_prefix(output)):
+    if image_files.as_prefix(path).startswith(image_files.as_prefix(output)):
         raise UsageError(f"{option} {path} lies inside --output {output}; choose another --output.")
 
 
@@ -351,12 +344,12 @@ def _options(path: str, places: Sequence[str], settings: ConvertSettings) -> str
         return ""
     named = table._replace(names=(image, "", "", "", "")) if image else table
     written = filter(None, files.first_images(named, settings))
-    images = (inner_path(with_slashes(str(name).strip())) for name in written)
-    root = find_root(places, [*filter(None, images)])
+    images = (image_files.inner_path(image_files.with_slashes(str(name).strip())) for name in written)
+    root = image_files.find_root(places, [*filter(None, images)])
     if not root:
         return ""
     options = f"--input {printable(path)}"
-    if root != folder_of(path):
+    if root != image_files.folder_of(path):
         options += f" --image_root {printable(root)}"
     others = [name for name in table.header if name != image]
     if image and usual_columns("image", table.header, first)[:1] != [image]:

@@ -17,13 +17,7 @@ from itertools import islice
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.images.signatures import is_image_name
-from shardwright.core.sources.annotation_files import (
-    MAX_BYTES,
-    AnnotationFault,
-    read_annotation_file,
-    read_list_file,
-    side_by_side,
-)
+from shardwright.core.sources import annotation_files
 from shardwright.core.sources.class_folders import list_class_folders
 from shardwright.core.sources.file_states import list_images
 from shardwright.core.sources.files_beside import stem_of
@@ -173,7 +167,7 @@ class PairFormat:
     named_images: Callable[[bytes], list[str]] | None = None
     files_of: Callable[[str], Sequence[str]] | None = None
     alone: Callable[[ImageRef, bytes], ImageRef] | None = None
-    max_bytes: int = MAX_BYTES
+    max_bytes: int = annotation_files.MAX_BYTES
 
     def source(self) -> Source:
         """Returns the source that reads this format."""
@@ -354,7 +348,7 @@ class PairFormat:
         matcher.pair(_stem, _stem)
         if matcher.images and matcher.files:
             names_in = partial(self._names_in, folders.annotations)
-            stated = side_by_side(names_in, matcher.files, folders.annotations)
+            stated = annotation_files.side_by_side(names_in, matcher.files, folders.annotations)
             named = {file: [*map(key_of, names)] for file, names in zip(matcher.files, stated)}
             matcher.pair(lambda image: [file_name(key_of(image)), *_stem(image)], lambda file: named[file])
             matcher.pair(_stem, lambda file: map(stem_of, named[file]))
@@ -369,8 +363,10 @@ class PairFormat:
         """Returns the names that an annotation file gives its image; none if it cannot be read."""
         assert self.named_images
         try:
-            return self.named_images(read_annotation_file(join(folder, file), self.max_bytes) or b"")
-        except AnnotationFault:
+            return self.named_images(
+                annotation_files.read_annotation_file(join(folder, file), self.max_bytes) or b""
+            )
+        except annotation_files.AnnotationFault:
             return []
 
     def list_part(self, part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
@@ -378,7 +374,7 @@ class PairFormat:
         folders, refs, files = part.detail
         yield from (ClassId(name, class_id) for class_id, name in folders.classes if name)
         read = partial(self._read, folders, context.settings)
-        yield from side_by_side(read, zip(decode_refs(refs), files), folders.annotations)
+        yield from annotation_files.side_by_side(read, zip(decode_refs(refs), files), folders.annotations)
 
     def _read(self, folders: PairedFolders, settings: ConvertSettings, pair: _Pair) -> ImageRef:
         ref, file = pair
@@ -388,7 +384,7 @@ class PairFormat:
         places = self.files_of(ref.uri) if self.files_of and folders.image_list else [file]
         try:
             for file in places:
-                if (data := read_annotation_file(file, self.max_bytes)) is not None:
+                if (data := annotation_files.read_annotation_file(file, self.max_bytes)) is not None:
                     break
             if data is None:
                 if settings.missing_annotations == "empty" or "missing_annotations" not in self.settings:
@@ -401,7 +397,7 @@ class PairFormat:
                 if file == ref.uri and self.alone:
                     return self.alone(ref, data)
                 return annotated(ref, self.parse(data, folders))
-        except AnnotationFault as fault:
+        except annotation_files.AnnotationFault as fault:
             message = f"{printable(below(file, folders.annotations) or file)}: {fault}"
             if file == ref.uri:
                 return bad_entry(ref.key, ref.uri, message)
@@ -463,7 +459,7 @@ def _read_lists(folders: PairedFolders) -> dict[str, list[str]]:
     `trainval` counts only if `train` or `val` is missing. A single list gives no split.
     """
     names = (*_SPLITS, _BOTH) if folders.lists else ()
-    files = {name: read_list_file(join(folders.lists, f"{name}.txt")) for name in names}
+    files = {name: annotation_files.read_list_file(join(folders.lists, f"{name}.txt")) for name in names}
     stems_of = {name: _stems_in(data) for name, data in files.items() if data is not None}
     if {"train", "val"} <= stems_of.keys():
         stems_of.pop(_BOTH, None)

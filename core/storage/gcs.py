@@ -34,16 +34,8 @@ from requests.exceptions import JSONDecodeError, RequestException, SSLError
 from urllib3.exceptions import HTTPError
 
 from shardwright.core.concurrency.thread_pool import CONNECTIONS
-from shardwright.core.storage import faults, object_store
+from shardwright.core.storage import faults, object_store, store
 from shardwright.core.storage.faults import Answer, BadAnswer, Damaged, Fault, Service
-from shardwright.core.storage.store import (
-    PART_BYTES,
-    ListedPage,
-    ObjectTooLarge,
-    RemoteStore,
-    StoredObject,
-    content_type,
-)
 from shardwright.schemas import __version__
 
 #: Seconds to wait for a connection and for the next bytes.
@@ -73,7 +65,7 @@ class _Client:
     buckets: object_store.Buckets | None
 
 
-class GcsStore(RemoteStore):
+class GcsStore(store.RemoteStore):
     """`gs://`."""
 
     environment = ("STORAGE_EMULATOR_HOST", "API_ENDPOINT_OVERRIDE")
@@ -156,7 +148,7 @@ class GcsStore(RemoteStore):
         bucket, name = self.split_path(path)
         return self.client().bucket(bucket).blob(name, generation=int(version) if version else None)
 
-    def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
+    def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[store.ListedPage]:
         """Yields pages of a listing."""
         bucket, prefix = self.split_folder(directory)
         blobs = (
@@ -175,7 +167,7 @@ class GcsStore(RemoteStore):
                 objects = [_stored(blob) for blob in page]
                 folders = [folder.removeprefix(prefix)[:-1] for folder in sorted(blobs.prefixes)]
                 blobs.prefixes.clear()
-                yield ListedPage(objects, folders, blobs.next_page_token or "")
+                yield store.ListedPage(objects, folders, blobs.next_page_token or "")
 
     def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
         """Reads an object. The bytes of a given version are left to the caller to compare."""
@@ -184,7 +176,7 @@ class GcsStore(RemoteStore):
             if data is not None:
                 return data
         if 0 <= limit < self.stat(path, version).size:
-            raise ObjectTooLarge
+            raise store.ObjectTooLarge
         data = self._blob(path, version).download_as_bytes(
             raw_download=True,
             checksum=None if version else "crc32c",
@@ -223,7 +215,7 @@ class GcsStore(RemoteStore):
                     client.credentials.refresh(Request())
         try:
             return read(object_store.Reader(client.buckets.open(bucket), name, "version"))
-        except ObjectTooLarge:
+        except store.ObjectTooLarge:
             raise
         except Exception as error:
             is_emulator = bool(os.environ.get("STORAGE_EMULATOR_HOST"))
@@ -244,13 +236,13 @@ class GcsStore(RemoteStore):
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         blob = self._blob(path)
-        blob.chunk_size = PART_BYTES
+        blob.chunk_size = store.PART_BYTES
         if cache_control:
             blob.cache_control = cache_control
         blob.upload_from_file(
             _ReportedFile(file),
             size=size,
-            content_type=content_type(path),
+            content_type=store.content_type(path),
             checksum="crc32c",
             **self._retry_settings("write", path),
             **condition,
@@ -271,7 +263,7 @@ class GcsStore(RemoteStore):
         """Removes an object."""
         self._blob(path).delete(**_once())
 
-    def stat(self, path: str, version: str = "") -> StoredObject:
+    def stat(self, path: str, version: str = "") -> store.StoredObject:
         """Returns the metadata of an object, of a version if given."""
         blob = self._blob(path, version)
         with _expected():
@@ -296,8 +288,8 @@ def _expected() -> Iterator[None]:
         raise BadAnswer("this is another document") from error
 
 
-def _stored(blob: Any) -> StoredObject:
-    return StoredObject(
+def _stored(blob: Any) -> store.StoredObject:
+    return store.StoredObject(
         f"gs://{blob.bucket.name}/{blob.name}",
         int(blob.size or 0),
         str(blob.generation or ""),

@@ -20,15 +20,7 @@ from typing import IO, Any, ClassVar
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError
 
-from shardwright.core.storage.faults import (
-    Answer,
-    BadAnswer,
-    Damaged,
-    Fault,
-    Service,
-    current_operation,
-    damaged,
-)
+from shardwright.core.storage import faults
 from shardwright.core.storage.store import (
     PART_BYTES,
     ListedPage,
@@ -140,7 +132,7 @@ class Buckets:
           bucket: Name of the bucket.
           attempts: Number of times that obstore may repeat a request.
         """
-        left = current_operation().seconds_left()
+        left = faults.current_operation().seconds_left()
         seconds = next((item for item in _TIMEOUTS if item <= left), _TIMEOUTS[-1])
         key = (bucket, seconds, attempts)
         if key not in self._opened:
@@ -196,7 +188,7 @@ class Reader:
                 raise ObjectTooLarge(size)
             chunks.append(bytes(answer.bytes().to_bytes()))
             position += len(chunks[-1])
-            current_operation().reached(position)
+            faults.current_operation().reached(position)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks), version
 
     def _answer(self, version: str, offset: int, length: int) -> tuple[Any, Any]:
@@ -216,7 +208,7 @@ class Reader:
         meta = answer.meta
         stated = (meta[self._mark] or "").strip('"')
         if not stated or (version and stated != version):
-            raise BadAnswer(f"the answer has the version {stated or 'none'}")
+            raise faults.BadAnswer(f"the answer has the version {stated or 'none'}")
         return answer, meta
 
 
@@ -238,17 +230,19 @@ def _is_about_certificates(error: Exception) -> bool:
 
 def is_foreign(error: Exception) -> bool:
     """Returns whether an answer is not from the storage, or from one that lacks a part of its interface."""
-    return isinstance(error, BadAnswer) or (
+    return isinstance(error, faults.BadAnswer) or (
         not answer_of(error).status and _FOREIGN.search(str(error).partition("Debug source")[0]) is not None
     )
 
 
-def answer_of(error: BaseException | None) -> Answer:
+def answer_of(error: BaseException | None) -> faults.Answer:
     """Returns what an error of obstore says."""
     text = " ".join(str(error).partition("Debug source")[0].split()).rstrip(". ")
     status_match, code_match = _STATUS.search(text), _CODE.search(text)
     status = _STATUS_OF.get(type(error).__name__) or (int(status_match[1]) if status_match else 0)
-    return Answer(status, code_match[1] if code_match else "", text if status else text.rpartition(": ")[2])
+    return faults.Answer(
+        status, code_match[1] if code_match else "", text if status else text.rpartition(": ")[2]
+    )
 
 
 class ObjectStore(RemoteStore):
@@ -262,7 +256,7 @@ class ObjectStore(RemoteStore):
     """
 
     paths: ClassVar[str]
-    service: ClassVar[Service]
+    service: ClassVar[faults.Service]
     other_names: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
     name_rule: ClassVar[str] = (
         "may have no empty folders, no `.` or `..` as a folder, and no control characters"
@@ -273,11 +267,11 @@ class ObjectStore(RemoteStore):
         #: Buckets whose ETags are not the MD5 of their objects, because a key of KMS encrypts them.
         self._without_md5 = set[str]()
 
-    def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
+    def fault(self, doing: str, path: str, error: Exception) -> faults.Fault | None:
         """Explains an error of obstore."""
         answer = answer_of(error)
-        if isinstance(error, Damaged):
-            return damaged(doing, path)
+        if isinstance(error, faults.Damaged):
+            return faults.damaged(doing, path)
         if is_foreign(error):
             return self.service.bad_answer(doing, path)
         if not isinstance(error, BaseError | FileNotFoundError | TimeoutError):
@@ -288,18 +282,18 @@ class ObjectStore(RemoteStore):
         if "invalid path" in text or "Encountered illegal character" in text:
             name = re.search(r'"(.*?)"', text)
             listed = f"it holds {name[1]}, and names" if name else "it holds a name, and names"
-            return Fault(UsageError(f"Cannot {doing} {path}: {listed} {self._rule()}"))
+            return faults.Fault(UsageError(f"Cannot {doing} {path}: {listed} {self._rule()}"))
         if _is_about_certificates(error):
             return self.service.bad_certificate(doing, path)
         if "redirect" in text or answer.code == "AuthorizationHeaderMalformed":
-            return Fault(
+            return faults.Fault(
                 EngineError(
                     f"Cannot {doing} {path}: {self.service.name} sends the request elsewhere; "
                     f"name the region of the {self.service.kind} with --s3_region_name."
                 )
             )
         if not answer.status and not _is_about_network(error):
-            return Fault(EngineError(f"Cannot use {self.paths}: {answer.text}; check its settings."))
+            return faults.Fault(EngineError(f"Cannot use {self.paths}: {answer.text}; check its settings."))
         return self.service.fault(doing, path, answer)
 
     def _rule(self) -> str:
@@ -337,7 +331,7 @@ class ObjectStore(RemoteStore):
         data, etag = reader.whole(version, limit)
         if data and _MD5.fullmatch(etag) and bucket not in self._without_md5 and _md5_of(data) != etag:
             if _md5_of(reader.whole(etag, limit)[0]) != _md5_of(data):
-                raise Damaged
+                raise faults.Damaged
             self._without_md5.add(bucket)  # the same bytes again: this ETag is no MD5
         return data
 
@@ -355,7 +349,7 @@ class ObjectStore(RemoteStore):
 
     def _stored(self, path: str, meta: Any) -> StoredObject:
         if not meta["e_tag"]:
-            raise BadAnswer("the answer has no ETag")
+            raise faults.BadAnswer("the answer has no ETag")
         modified = meta["last_modified"].timestamp()
         return StoredObject(path, meta["size"], meta["e_tag"].strip('"'), modified=modified)
 
@@ -392,7 +386,7 @@ class ObjectStore(RemoteStore):
             self._put(path, file.read(), use_multipart=False)
             return
 
-        operation = current_operation()  # obstore asks for chunks in another thread
+        operation = faults.current_operation()  # obstore asks for chunks in another thread
 
         def chunks() -> Iterator[bytes]:
             while chunk := file.read(1 << 20):

@@ -14,14 +14,8 @@ from typing import Any
 
 import obstore.store
 
+from shardwright.core.storage import object_store
 from shardwright.core.storage.faults import Service
-from shardwright.core.storage.object_store import (
-    Buckets,
-    ObjectStore,
-    certificates,
-    read_certificates,
-    variable,
-)
 from shardwright.schemas.errors import EngineError
 
 #: Setting of obstore -> its name in the files of Amazon's tools.
@@ -47,7 +41,7 @@ _WRONG_FORM = (AttributeError, LookupError, TypeError, ValueError)
 _RENEWAL = timedelta(minutes=6)
 
 
-class S3Store(ObjectStore):
+class S3Store(object_store.ObjectStore):
     """`s3://`."""
 
     paths = "s3://"
@@ -61,35 +55,37 @@ class S3Store(ObjectStore):
         certificates="AWS_CA_BUNDLE",
     )
 
-    def connect(self, options: Mapping[str, Any]) -> Buckets:
+    def connect(self, options: Mapping[str, Any]) -> object_store.Buckets:
         """Returns the buckets for Beam's options, the environment, or a profile, in this order.
 
         obstore itself reads the environment, and asks for the credentials of containers and machines.
         """
         profile = _profile()
         settings: dict[str, Any] = {}
-        if "region" in profile and not variable("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if "region" in profile and not object_store.variable("AWS_REGION", "AWS_DEFAULT_REGION"):
             settings["region"] = profile["region"]
         of_options = {key: options[name] for key, name in _OF_OPTIONS.items() if options.get(name)}
-        client: dict[str, Any] = certificates(["AWS_CA_BUNDLE"])
+        client: dict[str, Any] = object_store.certificates(["AWS_CA_BUNDLE"])
         verify = options.get("s3_verify")
         if str(verify).lower() == "false":
             client = {"allow_invalid_certificates": True}
         elif verify is not None and str(verify).lower() != "true":
-            client = {"root_certificate": read_certificates(verify, "--s3_verify")}
+            client = {"root_certificate": object_store.read_certificates(verify, "--s3_verify")}
         if options.get("s3_disable_ssl"):
             settings["aws_endpoint_url_s3"] = "http://s3.amazonaws.com"
         if "access_key_id" not in of_options and not os.environ.get("AWS_ACCESS_KEY_ID"):
             settings |= _credentials(profile)
         settings |= of_options
-        endpoint = settings.get("aws_endpoint_url_s3") or variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+        endpoint = settings.get("aws_endpoint_url_s3") or object_store.variable(
+            "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"
+        )
         client["allow_http"] = endpoint.startswith("http://")
-        return Buckets(obstore.store.S3Store, {**settings, "disable_bulk_delete": True}, client)
+        return object_store.Buckets(obstore.store.S3Store, {**settings, "disable_bulk_delete": True}, client)
 
 
 def _profile() -> dict[str, str]:
     """Returns the profile that Amazon's tools would use, with its name; empty if it does not exist."""
-    name = variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE") or "default"
+    name = object_store.variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE") or "default"
     files, folder = configparser.ConfigParser(interpolation=None), Path.home() / ".aws"
     config = os.environ.get("AWS_CONFIG_FILE") or folder / "config"
     files.read([config, os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or folder / "credentials"])
@@ -108,7 +104,7 @@ def _credentials(profile: Mapping[str, str]) -> dict[str, Any]:
     if any(name in profile for name in _LOGINS):
         export = ["aws", "configure", "export-credentials", "--format", "process"]
         return {"credential_provider": _PrintedCredentials([*export, "--profile", profile["name"]])}
-    if not profile and (name := variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE")):
+    if not profile and (name := object_store.variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE")):
         raise EngineError(
             f"There is no profile {name} for s3:// in ~/.aws/credentials or ~/.aws/config; "
             "correct AWS_PROFILE."

@@ -29,14 +29,7 @@ from shardwright.core.records.framing import FRAME_BYTES, HEADER_BYTES, Record, 
 from shardwright.core.sources.rules import Rules
 from shardwright.core.sources.source import Input
 from shardwright.core.sources.spool import Spool
-from shardwright.core.validation.against_record import (
-    ComparisonSettings,
-    ExpectedRecord,
-    ParsedRecord,
-    classes,
-    compare_record,
-    truth_of,
-)
+from shardwright.core.validation import against_record
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -169,11 +162,11 @@ class Comparison:
             for split, counts in ledger.get("splits", {}).items()
         }
 
-    def facts(self) -> ComparisonSettings:
+    def facts(self) -> against_record.ComparisonSettings:
         """Returns the settings for comparing records with the software of this process."""
         versions = {"shardwright": __version__, **codec_versions(), **hook_versions(self.settings.map)}
         same = versions.items() <= self.dataset.versions.items()
-        return ComparisonSettings(
+        return against_record.ComparisonSettings(
             self.dataset.features,
             self.dataset.labels,
             self.dataset.first_label,
@@ -219,7 +212,7 @@ class _Shard:
     """
 
     comparison: Comparison
-    facts: ComparisonSettings
+    facts: against_record.ComparisonSettings
     recipe: ShardRecipe
     place: ShardPlace
     name: str | None = None
@@ -333,7 +326,7 @@ def _is_missing(work: _Shard, ref: ImageRef, entry: Entry | None) -> bool:
     return cut is None or limit_order(work.comparison.settings.seed, ref.key) < cut
 
 
-def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
+def _truths(work: _Shard) -> Iterator[against_record.ExpectedRecord]:
     """Yields the present states of the images to compare, in order."""
     groups = [list(items) for _, items in groupby(work.items, key=lambda item: item.ref.key)]
     refs, recipe = [items[0].ref for items in groups], work.recipe
@@ -344,13 +337,13 @@ def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
         states = map_refs(lambda ref: read_ref(ref, recipe), refs)
     for items, state in zip(groups, states, strict=True):
         if isinstance(state, ReadImage):
-            yield from repeat(truth_of(state), len(items))
+            yield from repeat(against_record.truth_of(state), len(items))
             continue
         by_key = {image.entry.key: image for image in (state, *state.more)}
         for item in items:
             gone = Converted(Entry(item.key, Outcome.FILTERED, reason=FilterReason.DROPPED_BY_MAP))
             known = item.entry is not None and state.entry.source_key
-            yield truth_of(by_key.get(item.key, gone if known else state))
+            yield against_record.truth_of(by_key.get(item.key, gone if known else state))
 
 
 def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftover]:
@@ -362,7 +355,7 @@ def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftove
             if truth.example and hashlib.sha256(truth.example).digest() == row.digest:
                 continue
             data = record_data(file, row)
-            for code, message in compare_record(data, item.ref, item.entry, truth, work.facts):
+            for code, message in against_record.compare_record(data, item.ref, item.entry, truth, work.facts):
                 yield Finding(code, message, work.name, row.number, row.offset, item.key)
     for key, row in work.lost:
         assert file is not None
@@ -401,12 +394,12 @@ def _compare_by_bytes(
         yield from _compare(work, file)
         return
     for item, entry in open_items:
-        yield from _missing(work, item, ExpectedRecord(entry))
+        yield from _missing(work, item, against_record.ExpectedRecord(entry))
     for row in others:
         yield _lost(work, "", row, file)
 
 
-def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Leftover]:
+def _missing(work: _Shard, item: _Item, truth: against_record.ExpectedRecord) -> Iterator[Leftover]:
     """Yields an image that should have a record, if reading it confirms that."""
     ref, entry, now = item.ref, item.entry, truth.entry
     code, convert = FindingCode.RECORD_MISSING, work.comparison.convert
@@ -447,7 +440,7 @@ def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover
     entry = work.entries.get(key)
     digest, label, source_key = (entry.sha256, entry.label, entry.source_key) if entry else ("", "", "")
     with contextlib.suppress(ValueError):
-        parsed = ParsedRecord.of(record_data(file, row), work.facts)
+        parsed = against_record.ParsedRecord.of(record_data(file, row), work.facts)
         digest = parsed.sha256 or digest
         names = parsed.names(work.facts)
         label = label if names is None else LABEL_SEPARATOR.join(names)
@@ -572,4 +565,4 @@ def _class_difference(record: Leftover, image: Leftover) -> str:
     if not record.label or not image.label or record.label == image.label:
         return ""
     mine, true = record.label.split(LABEL_SEPARATOR), image.label.split(LABEL_SEPARATOR)
-    return f"the source says {classes(true)}, the record {classes(mine)}"
+    return f"the source says {against_record.classes(true)}, the record {against_record.classes(mine)}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.report.pages import page_digest_problem
+from shardwright.schemas import version
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.dataset import (
     DATASET_JSON,
@@ -29,14 +30,6 @@ from shardwright.schemas.dataset import (
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.json_values import json_object
 from shardwright.schemas.units import counted
-from shardwright.schemas.version import (
-    CHECK_LIST,
-    CHECKS_DIR,
-    PINNED_JSON,
-    VERSION_JSON,
-    VersionRecord,
-    is_pin,
-)
 
 #: Number of digits of a digest that a message shows.
 _HEX = 12
@@ -57,7 +50,7 @@ def stray_files(dataset: Dataset, files: Sequence[str]) -> list[str]:
     """
     listed = {shard.file for shard in dataset.shards}
     others = tuple(file.removesuffix(DATASET_JSON) for file in files if file.endswith(f"/{DATASET_JSON}"))
-    apart = (f"{WORK_DIR}/", f"{CHECKS_DIR}/", *others)
+    apart = (f"{WORK_DIR}/", f"{version.CHECKS_DIR}/", *others)
     splits = tuple(map(str.casefold, dataset.splits))
     return [
         file
@@ -173,28 +166,32 @@ def check_version_files(directory: str, dataset: Dataset, files: Sequence[str]) 
       EngineError: If the storage failed.
     """
     present = set(files)
-    if PINNED_JSON in present and not is_pin(_read(directory, PINNED_JSON)):
-        yield _wrong(PINNED_JSON, f"it is not what its field {DIGEST!r} was made of; pin the version again")
-    if VERSION_JSON not in present:
+    if version.PINNED_JSON in present and not version.is_pin(_read(directory, version.PINNED_JSON)):
+        yield _wrong(
+            version.PINNED_JSON, f"it is not what its field {DIGEST!r} was made of; pin the version again"
+        )
+    if version.VERSION_JSON not in present:
         return
     try:
-        record = VersionRecord.loads(_read(directory, VERSION_JSON))
+        record = version.VersionRecord.loads(_read(directory, version.VERSION_JSON))
     except ValueError as error:
-        yield _wrong(VERSION_JSON, f"it cannot be used: {error}")
+        yield _wrong(version.VERSION_JSON, f"it cannot be used: {error}")
         return
     if record.fingerprint not in ("", dataset.fingerprint):
-        yield _wrong(VERSION_JSON, "field 'fingerprint' differs from dataset.json")
-    yield from compare_files(directory, record.files, FindingCode.REPORT_MISMATCH, VERSION_JSON, "rebuild")
-    if CHECK_LIST not in record.files or CHECK_LIST not in present:
+        yield _wrong(version.VERSION_JSON, "field 'fingerprint' differs from dataset.json")
+    yield from compare_files(
+        directory, record.files, FindingCode.REPORT_MISMATCH, version.VERSION_JSON, "rebuild"
+    )
+    if version.CHECK_LIST not in record.files or version.CHECK_LIST not in present:
         return
-    document = json_object(_read(directory, CHECK_LIST))
+    document = json_object(_read(directory, version.CHECK_LIST))
     listed = document.get("files") if has_own_digest(document) else None
     if not isinstance(listed, Mapping):
         return  # its sha256 is wrong too, which is already reported
-    yield from compare_files(directory, listed, FindingCode.REPORT_MISMATCH, CHECK_LIST, "rebuild")
-    for file in sorted(present - listed.keys() - {CHECK_LIST}):
-        if file.startswith(f"{CHECKS_DIR}/"):
-            yield _wrong(file, f"{CHECK_LIST} does not list it")
+    yield from compare_files(directory, listed, FindingCode.REPORT_MISMATCH, version.CHECK_LIST, "rebuild")
+    for file in sorted(present - listed.keys() - {version.CHECK_LIST}):
+        if file.startswith(f"{version.CHECKS_DIR}/"):
+            yield _wrong(file, f"{version.CHECK_LIST} does not list it")
 
 
 def other_digest(true: str, recorded: object, where: str = DATASET_JSON) -> str:

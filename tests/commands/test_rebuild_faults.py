@@ -24,9 +24,9 @@ from helpers.trees import put_files
 from PIL import Image
 
 from shardwright.core import lease as leases
-from shardwright.core import storage
+from shardwright.core import storage, versions
 from shardwright.core.lease import Lease
-from shardwright.core.rebuild import begin, finish
+from shardwright.core.rebuild import begin
 from shardwright.core.rebuild.begin import MAX_ABANDONED
 from shardwright.core.rebuild.task import outcome_file
 from shardwright.core.sources import class_folders
@@ -339,7 +339,7 @@ def test_the_next_run_continues_after_a_death_before_the_pointer_and_at_it(
     assert "passed, not published" in line
 
     with monkeypatch.context() as patch:
-        patch.setattr(finish, "mark_published", mock.Mock(side_effect=EngineError("the worker died")))
+        patch.setattr(versions, "mark_published", mock.Mock(side_effect=EngineError("the worker died")))
         with pytest.raises(EngineError, match="the worker died"):
             _rebuild(folder)
     *_, made = list_versions(str(folder / "out"))

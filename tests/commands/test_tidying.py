@@ -431,7 +431,7 @@ def test_a_cleanup_that_fails_is_a_warning(grown: Rebuilt, monkeypatch: pytest.M
     failing = mock.Mock(side_effect=EngineError("the disk is tired."))
     (grown.output / "versions" / ABANDONED).mkdir()
     with monkeypatch.context() as patch:
-        for name in ("rebuild.finish.remove_version", "report.index_page.write_index"):
+        for name in ("versions.remove_version", "report.index_page.write_index"):
             patch.setattr(f"shardwright.core.{name}", failing)
         patch.setattr("shardwright.core.rebuild.begin.remove_leftovers", failing)
         result = grown.again(compared=False)

@@ -213,15 +213,16 @@ def test_a_rollback_that_failed_after_the_switch_can_be_repeated(
     capfd: Capture, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
+    located = pointers.located
 
     def failing(path: str) -> str:
         asked.append(path)
         if len(asked) > 1:
             raise EngineError("the network is gone")
-        return pointers.located(path)
+        return located(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr("shardwright.pipelines.rollback.located", failing)
+        patch.setattr("shardwright.core.versions.located", failing)
         assert run(capfd, "rollback", out).code == 3 and latest_of(out)["version"] == V2
     for _ in range(2):
         assert run(capfd, "rollback", out).code == 0 and latest_of(out)["version"] == V2
@@ -257,7 +258,7 @@ killed = mock.Mock(side_effect=KeyboardInterrupt)
     [
         ("core.storage.write_if_match", [()], ["published", "published", "withdrawn"]),
         ("core.storage.write_if_match", [(V2,)], ["published", "published", "withdrawn"]),
-        ("pipelines.rollback.write_version_record", [(), (V3,)], ["published"] * 3),  # there and back
+        ("core.versions.write_version_record", [(), (V3,)], ["published"] * 3),  # there and back
     ],
 )
 def test_a_killed_rollback_can_be_repeated(
@@ -418,7 +419,7 @@ def test_a_latest_version_whose_rebuild_died_after_the_switch_stays_published(
 
 def test_a_killed_publish_can_be_repeated(refused: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("shardwright.pipelines.publish_version.write_version_record", killed)
+        patch.setattr("shardwright.core.versions.write_version_record", killed)
         with pytest.raises(KeyboardInterrupt):
             publish(f"{refused}@{V4}", accept="all")
     assert publish(f"{refused}@{V4}", accept="all").version == V4

@@ -7,37 +7,14 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 
+from shardwright.core.images import signatures
 from shardwright.core.images.read import read_head
-from shardwright.core.images.signatures import (
-    HEAD_BYTES,
-    claims_to_be_image,
-    extension_of,
-    is_image_name,
-)
+from shardwright.core.sources import files_beside
 from shardwright.core.sources.annotation_files import side_by_side
-from shardwright.core.sources.archives.files import (
-    COMPRESSED,
-    OpenArchive,
-    archive_parts,
-    checked_kind,
-    describe_splits,
-    extension_kind,
-    first_archive,
-    is_archive_head,
-    is_listed_archive,
-    kind_of_archive,
-    open_archive,
-    why_filtered,
-)
+from shardwright.core.sources.archives import files
 from shardwright.core.sources.archives.members import is_left_out
 from shardwright.core.sources.class_folders import NO_FOLDER, find_tree, list_labelled, with_kind
 from shardwright.core.sources.file_states import name_hash
-from shardwright.core.sources.files_beside import (
-    add_metadata,
-    check_columns,
-    is_metadata_name,
-    stem_of,
-)
 from shardwright.core.sources.folder_tree import IGNORE, FolderTree, decide, split_of_folder
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import take_apart
@@ -56,19 +33,21 @@ _NOT_FOR_US = frozenset(("npz", "docx", "xlsx", "pptx", "odt", "jar", "apk", "wh
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if not probe.is_file:
-        return bool(first_archive(probe))
-    if extension_kind(probe.name):
+        return bool(files.first_archive(probe))
+    if files.extension_kind(probe.name):
         return True
-    if extension_of(probe.name) in _NOT_FOR_US or is_image_name(probe.name):
+    if signatures.extension_of(probe.name) in _NOT_FOR_US or signatures.is_image_name(probe.name):
         return False
-    return is_archive_head(probe.head) and bool(kind_of_archive(open_ranges(probe.path), probe.name))
+    return files.is_archive_head(probe.head) and bool(
+        files.kind_of_archive(open_ranges(probe.path), probe.name)
+    )
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    kind = checked_kind(probe)
+    kind = files.checked_kind(probe)
     if not kind:
-        return f"a folder of archives{describe_splits(probe, settings)}"
-    return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
+        return f"a folder of archives{files.describe_splits(probe, settings)}"
+    return f"a tar archive compressed with {kind}" if kind in files.COMPRESSED else f"a {kind} archive"
 
 
 def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
@@ -85,7 +64,7 @@ def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
     for ref in listed:
         if isinstance(ref, ClassId):
             yield ref
-        elif not part.detail and is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
+        elif not part.detail and files.is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
             continue
         elif regex and ref.split != NO_SPLIT:
             yield take_apart(ref, pattern, part.item.prefix, archive)
@@ -96,10 +75,10 @@ def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
 
 def _list_archive(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]:
     settings = context.settings
-    with open_archive(part, context) as opened:
+    with files.open_archive(part, context) as opened:
         metadata, folders = _look_at_members(opened)
         if metadata is None and opened.count:
-            check_columns(part.path, "archives", settings)
+            files_beside.check_columns(part.path, "archives", settings)
         tree, wrappers = _meaning_of_folders(opened, folders, settings, metadata is not None)
         refs = _references(opened, settings, tree, wrappers, metadata or {})
         refs = side_by_side(_look_into, refs, opened.file or part.path)
@@ -109,13 +88,15 @@ def _list_archive(part: InputPart, context: Context) -> Iterator[ImageRef | Clas
 
         def read(ref: ImageRef, name: str) -> bytes | None:
             _, _, path = ref.key.rpartition(f"{opened.archive.key}!")
-            member = metadata.get(f"{stem_of(path)}.{name}")
+            member = metadata.get(f"{files_beside.stem_of(path)}.{name}")
             return opened.read_metadata(member, name) if member else None
 
-        yield from add_metadata(refs, opened.file or part.path, settings, tree.names_classes, read)
+        yield from files_beside.add_metadata(
+            refs, opened.file or part.path, settings, tree.names_classes, read
+        )
 
 
-def _look_at_members(opened: OpenArchive) -> tuple[dict[str, ImageRef] | None, set[str]]:
+def _look_at_members(opened: files.OpenArchive) -> tuple[dict[str, ImageRef] | None, set[str]]:
     """Looks at all members that are sound and not hidden.
 
     Returns:
@@ -130,18 +111,18 @@ def _look_at_members(opened: OpenArchive) -> tuple[dict[str, ImageRef] | None, s
             continue
         ref = ref._replace(uri=opened.part.path)
         folder, _, name = ref.key.rpartition("/")
-        if folder not in folders and not why_filtered(name) and is_image(_look_into(ref)):
+        if folder not in folders and not files.why_filtered(name) and is_image(_look_into(ref)):
             folders.add(folder)
-        if is_image_name(ref.key):
-            stems.add(name_hash(stem_of(ref.key)))
-        elif is_metadata_name(ref.key) and (opened.last_counts or ref.key not in beside):
+        if signatures.is_image_name(ref.key):
+            stems.add(name_hash(files_beside.stem_of(ref.key)))
+        elif files_beside.is_metadata_name(ref.key) and (opened.last_counts or ref.key not in beside):
             beside[ref.key] = ref
-    metadata = {path: ref for path, ref in beside.items() if name_hash(stem_of(path)) in stems}
-    return metadata if stems and len({*map(stem_of, metadata)}) == len(stems) else None, folders
+    metadata = {path: ref for path, ref in beside.items() if name_hash(files_beside.stem_of(path)) in stems}
+    return metadata if stems and len({*map(files_beside.stem_of, metadata)}) == len(stems) else None, folders
 
 
 def _meaning_of_folders(
-    opened: OpenArchive, folders: Iterable[str], settings: ConvertSettings, metadata: bool
+    opened: files.OpenArchive, folders: Iterable[str], settings: ConvertSettings, metadata: bool
 ) -> tuple[FolderTree, int]:
     """Decides what the folders of an archive mean, by the rules for folders on a disk.
 
@@ -182,7 +163,11 @@ def _meaning_of_folders(
 
 
 def _references(
-    opened: OpenArchive, settings: ConvertSettings, tree: FolderTree, wrappers: int, metadata: Collection[str]
+    opened: files.OpenArchive,
+    settings: ConvertSettings,
+    tree: FolderTree,
+    wrappers: int,
+    metadata: Collection[str],
 ) -> Iterator[ImageRef]:
     """Yields a reference for each member, filtered by its name and folders."""
     above = opened.archive.key.split("/")[:-1]
@@ -196,19 +181,19 @@ def _references(
         inside = "/".join([*above, *parts[min(wrappers, len(parts) - 1) :]])
         split, label = tree.place(inside, settings.folders_of_label)
         ref = ref._replace(split=split or ref.split, label=label)
-        reason = why_filtered(path) or (FilterReason.OUTSIDE_SPLITS if tree.leaves_out(inside) else "")
+        reason = files.why_filtered(path) or (FilterReason.OUTSIDE_SPLITS if tree.leaves_out(inside) else "")
         yield ref.filtered(reason) if ref.is_candidate and reason else ref
 
 
 def _look_into(ref: ImageRef) -> ImageRef:
     """Returns a reference, after checking the first bytes of a member whose name does not say what it is."""
-    if not ref.is_candidate or claims_to_be_image(ref.key):
+    if not ref.is_candidate or signatures.claims_to_be_image(ref.key):
         return ref
     try:
-        head = read_head(ref, HEAD_BYTES)
+        head = read_head(ref, signatures.HEAD_BYTES)
     except ImageFault:
-        return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
-    return ref.filtered(FilterReason.NESTED_ARCHIVE) if is_archive_head(head) else with_kind(ref, head)
+        return ref if signatures.is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
+    return ref.filtered(FilterReason.NESTED_ARCHIVE) if files.is_archive_head(head) else with_kind(ref, head)
 
 
 SOURCE = Source(
@@ -220,5 +205,5 @@ SOURCE = Source(
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,
-    parts=archive_parts,
+    parts=files.archive_parts,
 )

@@ -10,22 +10,9 @@ from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import claims_to_be_image
-from shardwright.core.sources.arrays import cifar
+from shardwright.core.sources import containers
+from shardwright.core.sources.arrays import cifar, values
 from shardwright.core.sources.arrays.files import CIFAR, CIFAR_ARCHIVE, IDX, NPY, NPZ, ArrayFile, Rows
-from shardwright.core.sources.arrays.values import (
-    LabelReader,
-    check_first_images,
-    image_shape,
-    rows_are_planar,
-    times,
-)
-from shardwright.core.sources.containers import (
-    content_digest,
-    first_containers,
-    keeps_splits,
-    of_splits,
-    state_of,
-)
 from shardwright.core.sources.folder_tree import SPLIT_FOLDERS
 from shardwright.core.sources.image_files import folder_of, is_hidden, key_of
 from shardwright.core.sources.input_probe import InputProbe
@@ -147,7 +134,9 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> tuple[list[Foun
     if probe.is_file:
         return sorted(_find_in_file(probe, settings), key=lambda array: array.images), []
     auto = settings.source == "auto"
-    if auto and (not first_containers(probe, _is_array_name, claims_to_be_image) or probe.images_below):
+    if auto and (
+        not containers.first_containers(probe, _is_array_name, claims_to_be_image) or probe.images_below
+    ):
         return [], []
     candidates: list[_Candidate] = []
     arrays: list[FoundArray] = []
@@ -303,10 +292,10 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
             _check(array, settings)
     first = arrays[0].images
     if not first.is_cifar and first.header.shape[0] and settings.depth == "8":
-        check_first_images(first, settings)
+        values.check_first_images(first, settings)
     unlabelled = sum(not (array.labels or array.images.is_cifar) for array in arrays)
     without = f", {unlabelled} of them without labels" if unlabelled else ""
-    splits = of_splits(array.split for array in arrays)
+    splits = containers.of_splits(array.split for array in arrays)
     return f"{counted(len(arrays), 'array')} ({first.kind}{without}){splits}"
 
 
@@ -317,7 +306,7 @@ def _check(array: FoundArray, settings: ConvertSettings) -> tuple[tuple[int, ...
       UsageError: If it is not an array of images, or there are more or fewer labels.
     """
     images, labels = array.images, array.labels
-    shape = image_shape(images.header, settings, images.name)
+    shape = values.image_shape(images.header, settings, images.name)
     if labels and labels.header.shape[0] != images.header.shape[0]:
         raise UsageError(
             f"{images.name} has {counted(images.header.shape[0], 'image')}, but "
@@ -340,7 +329,7 @@ def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
     """Yields a reference for each image of an array, and the ids of its classes."""
     array: FoundArray = part.detail
     key = f"{part.item.prefix}{key_of(array.images.file)}!"
-    keeps = keeps_splits(context.settings)
+    keeps = containers.keeps_splits(context.settings)
     parts = cifar.read_batches(part, context) if array.images.is_cifar else _read(array, context)
     for inner, split, rows, reader in parts:
         keep = context.settings.keeps_samples(rows.dtype)
@@ -348,19 +337,21 @@ def list_part(part: InputPart, context: Context) -> Iterator[ImageRef | ClassId]
         yield from reader.class_ids()
 
 
-def _read(array: FoundArray, context: Context) -> Iterator[tuple[str, str, Rows, LabelReader]]:
+def _read(array: FoundArray, context: Context) -> Iterator[tuple[str, str, Rows, values.LabelReader]]:
     """Yields (rest of the keys, split, images, labels) of an array."""
     images, labels = array.images, array.labels
     shape, planar = _check(array, context.settings)
     rows = images.rows(context)
-    rows = replace(rows, shape=shape, planar=planar or rows_are_planar(rows, shape))
+    rows = replace(rows, shape=shape, planar=planar or values.rows_are_planar(rows, shape))
     label_rows = labels.rows(context) if labels else None
-    reader = LabelReader((labels or images).name, label_rows, separator=context.settings.label_separator)
+    reader = values.LabelReader(
+        (labels or images).name, label_rows, separator=context.settings.label_separator
+    )
     yield f"{key_of(images.member)}/" if images.member else "", array.split, rows, reader
 
 
 def list_rows(
-    rows: Rows, reader: LabelReader, key: str, split: str, keep: bool = False
+    rows: Rows, reader: values.LabelReader, key: str, split: str, keep: bool = False
 ) -> Iterator[ImageRef]:
     """Yields a reference for each image of an array, also for images that are missing from its file.
 
@@ -378,9 +369,9 @@ def list_rows(
         length=length, method=PIXELS, shape=rows.shape, planar=rows.planar, dtype=rows.dtype, keep=keep
     )
     order = rows.dtype[0] if rows.dtype[0] == ">" else ""
-    form = f".{times(rows.shape)}.{rows.dtype[1:]}{order}{'.planar' if rows.planar else ''}"
+    form = f".{values.times(rows.shape)}.{rows.dtype[1:]}{order}{'.planar' if rows.planar else ''}"
     marked = not storage.is_remote(file_slice.file)
-    state = "" if marked else state_of(uri).version
+    state = "" if marked else containers.state_of(uri).version
     step = min(_BATCH_ROWS, max(1, _BATCH_BYTES // stride))
     for first in range(0, rows.whole, step):
         count = min(step, rows.whole - first)
@@ -388,7 +379,7 @@ def list_rows(
         for i, ref in enumerate(reader.read_rows(first, count)):
             index = first + i
             if marked:
-                state = content_digest(data[i * stride : i * stride + length])
+                state = containers.content_digest(data[i * stride : i * stride + length])
             yield ref._replace(
                 key=f"{key}{index:0{digits}}",
                 uri=uri,

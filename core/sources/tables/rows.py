@@ -16,17 +16,9 @@ from itertools import chain, repeat
 from typing import Any
 
 from shardwright.core import storage
+from shardwright.core.sources import image_files
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.file_states import ImageRoot, local_state
-from shardwright.core.sources.image_files import (
-    annotated,
-    class_name,
-    find_moved,
-    labelled,
-    number,
-    number_in,
-    split_in,
-)
 from shardwright.core.sources.source import Context, InputPart
 from shardwright.core.sources.tables.columns import (
     HEIGHT,
@@ -121,7 +113,7 @@ class Rows:
             else:
                 yield ref
         image = self._table.names[0]
-        moved = find_moved((_path(row[image]) for _, row, _ in missing), self._table.root or ".")
+        moved = image_files.find_moved((_path(row[image]) for _, row, _ in missing), self._table.root or ".")
         for line, row, ref in missing:
             path, fault = moved.get(_path(row[image]), ("", ""))
             if path:
@@ -162,7 +154,7 @@ class Rows:
                 return ref
             reason = QuarantineReason.BAD_ANNOTATION
             size = row.get(WIDTH), row.get(HEIGHT)
-            return annotated(ref, objects_of(row.get(OBJECTS), size, self._table.classes))
+            return image_files.annotated(ref, objects_of(row.get(OBJECTS), size, self._table.classes))
         except AnnotationFault as fault:
             ref = ref or ImageRef(f"{self._own_key}:{line}", self._table.file.path, split=NO_SPLIT)
             return ref.quarantined(fault.reason or reason, f"{self._row}{line}: {fault}")
@@ -179,7 +171,7 @@ class Rows:
         names = list(dict.fromkeys(filter(None, map(str.strip, names))))
         if any(LABEL_SEPARATOR in name for name in names):
             raise AnnotationFault("its class holds the control character 0x1F")
-        return labelled(ref, names, "classes", self._settings)
+        return image_files.labelled(ref, names, "classes", self._settings)
 
     def _class(self, value: Any) -> str:
         """Returns the class that a value names; empty if it is missing."""
@@ -193,7 +185,7 @@ class Rows:
         return classes[value]
 
     def _split(self, value: Any) -> str:
-        split = split_in(_text(value, "split")) or self._table.split
+        split = image_files.split_in(_text(value, "split")) or self._table.split
         has_ml_use = self._table.names[2].lower().endswith(ML_USE)
         return _ML_USES.get(split, split) if has_ml_use else split
 
@@ -275,12 +267,14 @@ def objects_of(value: Any, size: Sequence[Any] = (), class_names: Sequence[str] 
             _label(value, class_names),
             (left, top, left + width, top + height),
             crowd=bool(crowd),
-            area=number(area),
+            area=image_files.number(area),
             segmentation=outline or None if isinstance(outline, list | Mapping) else None,
         )
         for (left, top, width, height), value, outline, area, crowd in zip(rows, classes, *others)
     ]
-    sides = [number_in(side) if isinstance(side, str) else number(side) for side in size]
+    sides = [
+        image_files.number_in(side) if isinstance(side, str) else image_files.number(side) for side in size
+    ]
     whole = [int(side) for side in sides if side is not None and side >= 1]
     return Annotations(objects=tuple(objects), size=(whole[0], whole[1]) if len(whole) == 2 else None)
 
@@ -313,7 +307,7 @@ def _first(columns: Mapping[str, Sequence[Any]], names: Sequence[str]) -> Sequen
 
 
 def _box(place: int, box: Any) -> tuple[float, float, float, float]:
-    sides = [number(side) for side in box] if isinstance(box, list | tuple) else []
+    sides = [image_files.number(side) for side in box] if isinstance(box, list | tuple) else []
     if len(sides) != 4 or None in sides:
         raise AnnotationFault(f"the bbox of object {place} is {str(box)[:80]} instead of x, y, width, height")
     left, top, width, height = (float(side) for side in sides if side is not None)
@@ -336,7 +330,7 @@ def _check_pixels(boxes: Sequence[Sequence[float]]) -> None:
 def _label(value: Any, class_names: Sequence[str]) -> str:
     """Returns the name of a class; empty for a number without one."""
     if isinstance(value, bool) or not isinstance(value, int):
-        return class_name(value)
+        return image_files.class_name(value)
     if not class_names:
         return str(value)
     return class_names[value] if value in range(len(class_names)) else ""

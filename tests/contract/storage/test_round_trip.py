@@ -247,7 +247,7 @@ def test_a_large_shard_is_uploaded_in_parts(bucket: Bucket, proxy: Proxy, noise:
 def test_a_large_upload_survives_a_fault(
     monkeypatch: pytest.MonkeyPatch, bucket: Bucket, proxy: Proxy, tmp_path: Path, fault: Fault
 ) -> None:
-    monkeypatch.setattr("shardwright.core.storage.gcs.PART_BYTES", 1 << 20)
+    monkeypatch.setattr("shardwright.core.storage.store.PART_BYTES", 1 << 20)
     data = os.urandom(_MULTIPART_BYTES + 100_000)
     file = tmp_path / "shard.tmp"
     file.write_bytes(data)

@@ -155,8 +155,8 @@ def test_a_storage_that_tensorflow_cannot_read_is_refused(
     sound_dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = open_dataset(sound_dataset)
-    monkeypatch.setattr("shardwright.loader.tf_dataset.located", lambda path: path)
-    monkeypatch.setattr("shardwright.loader.tf_dataset.read_dataset", lambda path: dataset)
+    monkeypatch.setattr("shardwright.loader.selection.located", lambda path: path)
+    monkeypatch.setattr("shardwright.loader.selection.read_dataset", lambda path: dataset)
     with pytest.raises(UsageError, match="cannot read s3://"):
         loader.load("s3://bucket/out")
 
