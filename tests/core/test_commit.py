@@ -22,18 +22,9 @@ from helpers.tfds_reading import read_dataset
 from shardwright.core import commit
 from shardwright.core.shards.finish import condense
 from shardwright.core.shards.quarantined import sorted_lines, write_quarantine
+from shardwright.schemas import ledger
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.ledger import (
-    Entry,
-    ShardHeader,
-    ShardResult,
-    ShardTotals,
-    load_ledger,
-    sums_of_headers,
-    total_of,
-    totals_of_splits,
-)
 from shardwright.schemas.plan import ShardPlace, ledger_file
 
 
@@ -43,31 +34,31 @@ def made(sound_dataset: Path) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def headers(sound_dataset: Path, made: Dataset) -> list[ShardHeader]:
+def headers(sound_dataset: Path, made: Dataset) -> list[ledger.ShardHeader]:
     return [
-        load_ledger((sound_dataset / ledger_file(*place)).read_bytes())[0]
+        ledger.load_ledger((sound_dataset / ledger_file(*place)).read_bytes())[0]
         for place, _ in made.placed_shards()
     ]
 
 
 @pytest.fixture
-def forecast(made: Dataset, headers: list[ShardHeader]) -> Any:
+def forecast(made: Dataset, headers: list[ledger.ShardHeader]) -> Any:
     """What the plan expects: these shards, with an entry for each listed file."""
-    totals = totals_of_splits(headers)
+    totals = ledger.totals_of_splits(headers)
     return SimpleNamespace(
         plan=made.plan, listed={split: sums.counts.total() for split, sums in totals.items()}
     )
 
 
-def _fault(forecast: Any, headers: list[ShardHeader], **read_back: int) -> str:
+def _fault(forecast: Any, headers: list[ledger.ShardHeader], **read_back: int) -> str:
     checks: Any = [SimpleNamespace(file=name, records=records) for name, records in read_back.items()]
     message = r"^The counts do not agree: .*; run again with --resume\.$"
     with pytest.raises(EngineError, match=message) as error:
-        commit.check_counts(forecast, [ShardResult(header) for header in headers], checks)
+        commit.check_counts(forecast, [ledger.ShardResult(header) for header in headers], checks)
     return str(error.value)
 
 
-def test_totals_that_do_not_balance_are_found(forecast: Any, headers: list[ShardHeader]) -> None:
+def test_totals_that_do_not_balance_are_found(forecast: Any, headers: list[ledger.ShardHeader]) -> None:
     message = _fault(forecast, headers[1:])
     assert "the plan has the shards {'train': 3, 'validation': 1, 'test': 1}" in message
     assert "{'train': 2, 'validation': 1, 'test': 1} were written" in message
@@ -101,22 +92,26 @@ def test_a_step_is_repeated_only_for_the_same_fingerprint(
 
 def test_annotations_that_cannot_be_used_are_warnings() -> None:
     boxes = Counter({"dropped": 1, "unlisted": 2})
-    warnings = list(commit.warnings_of(ShardTotals(boxes=boxes, bad_boxes=("birds/1.jpg: it is empty",))))
+    warnings = list(
+        commit.warnings_of(ledger.ShardTotals(boxes=boxes, bad_boxes=("birds/1.jpg: it is empty",)))
+    )
     assert warnings == [
         "1 bad annotation is left out, such as birds/1.jpg: it is empty.",
         "2 segments of masks are not listed by the source and not counted.",
     ]
-    assert not list(commit.warnings_of(ShardTotals()))
+    assert not list(commit.warnings_of(ledger.ShardTotals()))
 
 
 CLASSES = [f"class {number:04d}" for number in range(1000)]
 
 
-def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
+def result(split: str, shard: int, count: int, seed: int) -> ledger.ShardResult:
     """Returns the result of a shard with all classes."""
     rng = random.Random(seed)
     entries = [
-        Entry(key=str(i), outcome="written", source_width=rng.randrange(9), source_height=3, source_bytes=i)
+        ledger.Entry(
+            key=str(i), outcome="written", source_width=rng.randrange(9), source_height=3, source_bytes=i
+        )
         for i in range(5)
     ]
     header = replace(
@@ -125,13 +120,13 @@ def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
         reasons={"quarantined": {"CORRUPT": 1}}, class_counts={name: rng.randrange(5) for name in CLASSES},
         formats={"jpg": 990, "png": 10}, boxes={"written": 3}, bad_boxes=("a",),
     )  # fmt: skip
-    return ShardResult(header, started=1.0, finished=2.0)
+    return ledger.ShardResult(header, started=1.0, finished=2.0)
 
 
-def sums(results: list[ShardResult]) -> object:
+def sums(results: list[ledger.ShardResult]) -> object:
     """Returns everything that a commit adds up from results."""
     headers = [result.header for result in results]
-    return sums_of_headers(headers, ("train", "test")), total_of(headers).sizes_of_sources()
+    return ledger.sums_of_headers(headers, ("train", "test")), ledger.total_of(headers).sizes_of_sources()
 
 
 def test_condensed_results_add_up_to_the_same() -> None:
@@ -164,21 +159,21 @@ def test_the_size_of_a_result_does_not_grow_with_the_classes() -> None:
 NAME = "quarantine.jsonl"
 
 
-def entries_of(shard: int, count: int, bad: float) -> list[Entry]:
+def entries_of(shard: int, count: int, bad: float) -> list[ledger.Entry]:
     """Returns entries in the order of a shard, which differs from that of the keys."""
     rng = random.Random(shard)
     return [
-        Entry(
+        ledger.Entry(
             f"ä{rng.randrange(10**6)}/{shard}-{i}", "quarantined", reason="CORRUPT", stage="decode",
             message='a line\nwith "quarantined" in it', uri=f"/in/{i}\udcff.jpg",
         )
         if rng.random() < bad
-        else Entry(f"{shard}-{i}", "written", label='"quarantined"', offset=i, length=1)
+        else ledger.Entry(f"{shard}-{i}", "written", label='"quarantined"', offset=i, length=1)
         for i in range(count)
     ]  # fmt: skip
 
 
-def written(directory: Path, place: ShardPlace, entries: list[Entry]) -> ShardResult:
+def written(directory: Path, place: ShardPlace, entries: list[ledger.Entry]) -> ledger.ShardResult:
     """Writes a shard's ledger; returns the result of the shard."""
     result = result_of(place, entries)
     path = directory / ledger_file(*place)
@@ -187,7 +182,7 @@ def written(directory: Path, place: ShardPlace, entries: list[Entry]) -> ShardRe
     return replace(result, files={ledger_file(*place): hashlib.sha256(path.read_bytes()).hexdigest()})
 
 
-def true_lines(entries: list[Entry]) -> bytes:
+def true_lines(entries: list[ledger.Entry]) -> bytes:
     """Returns the content of the file if all lines were sorted at once."""
     lines = [entry.quarantine_line() for entry in entries if entry.outcome == "quarantined"]
     lines.sort(key=lambda line: tuple(line.values()))
@@ -196,7 +191,7 @@ def true_lines(entries: list[Entry]) -> bytes:
 
 def test_the_bytes_equal_those_of_sorting_everything_at_once(tmp_path: Path) -> None:
     """Also of shards in any order, of which some have no bad images."""
-    results, everything = [], list[Entry]()
+    results, everything = [], list[ledger.Entry]()
     for number in range(8):
         entries = entries_of(number, 200, (0, 0.02, 0.5, 1)[number % 4])
         results.append(written(tmp_path, ShardPlace("train", number, 8), entries))
@@ -243,7 +238,7 @@ def test_memory_does_not_grow_with_the_lines() -> None:
     def lines(count: int) -> Iterator[dict[str, str]]:
         rng = random.Random(1)
         for i in range(count):
-            yield Entry(f"{rng.random()}-{i}", "quarantined", message="m" * 50).quarantine_line()
+            yield ledger.Entry(f"{rng.random()}-{i}", "quarantined", message="m" * 50).quarantine_line()
 
     peaks = []
     for count in (4_000, 16_000):

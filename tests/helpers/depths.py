@@ -9,13 +9,7 @@ from typing import Any
 
 from helpers.duplicate_search import compare_rows
 from shardwright.core.dataset_files import read_dataset
-from shardwright.core.plan.assign import (
-    ShardId,
-    every_shard,
-    fill_shards,
-    hashes_of_sparse_splits,
-    refs_by_shard,
-)
+from shardwright.core.plan import assign
 from shardwright.core.sources.listing import input_parts, list_part
 from shardwright.core.sources.source import Context
 from shardwright.core.validation.against import (
@@ -28,13 +22,8 @@ from shardwright.core.validation.against import (
     meet,
 )
 from shardwright.core.validation.shard import check_shard
+from shardwright.pipelines import validate
 from shardwright.pipelines.places import Target, resolve_target, schema_of
-from shardwright.pipelines.validate import (
-    directory_findings,
-    list_tasks,
-    prepared_comparison,
-    statement_findings,
-)
 from shardwright.schemas.codes import CheckDepth
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding, FindingSummary
@@ -49,7 +38,7 @@ Placed = list[tuple[str, int, list[ImageRef]]]
 def compared(dataset: Path, source: Path | str, mode: str = "full", **listing: Any) -> list[Finding]:
     """Returns the findings of a comparison, without those from reading the dataset alone."""
     target = resolve_target(str(dataset))
-    with prepared_comparison(target, [str(source)], listing, mode) as comparison:
+    with validate.prepared_comparison(target, [str(source)], listing, mode) as comparison:
         assert comparison is not None
         found = FindingSummary().add(_differences(comparison, _placed(comparison)))
     return list(found.by_place())
@@ -58,7 +47,7 @@ def compared(dataset: Path, source: Path | str, mode: str = "full", **listing: A
 def placed_images(dataset: Path, how: Mapping[str, Any]) -> Placed:
     """Returns the source images of a sound dataset by shard, in the form that `--against` uses."""
     target, listing = resolve_target(str(dataset)), how.get("listing", {})
-    with prepared_comparison(target, [how["against"]], listing, "fast") as comparison:
+    with validate.prepared_comparison(target, [how["against"]], listing, "fast") as comparison:
         assert comparison is not None
         return _placed(comparison)
 
@@ -71,9 +60,11 @@ def _placed(comparison: Comparison) -> Placed:
     items = [item for part in input_parts(comparison.inputs, context) for item in list_part(part, context)]
     refs = [item for item in items if isinstance(item, ImageRef)]
     forecast = Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})
-    filled = fill_shards(forecast, hashes_of_sparse_splits(encode_refs(refs), forecast, settings))
-    shards: dict[ShardId, list[ImageRef]] = {place: [] for place, _ in every_shard(forecast)}
-    for place, ref in refs_by_shard(settings, refs, filled):
+    filled = assign.fill_shards(
+        forecast, assign.hashes_of_sparse_splits(encode_refs(refs), forecast, settings)
+    )
+    shards: dict[assign.ShardId, list[ImageRef]] = {place: [] for place, _ in assign.every_shard(forecast)}
+    for place, ref in assign.refs_by_shard(settings, refs, filled):
         shards.setdefault(place, []).append(ref)
     return [(split, number, refs) for (split, number), refs in shards.items() if split != NO_SPLIT]
 
@@ -93,18 +84,18 @@ def findings_at(dataset: Path, depth: str, how: Mapping[str, Any], placed: Place
 
 def _findings(target: Target, depth: str, how: Mapping[str, Any], placed: Placed) -> Iterator[Finding]:
     level = {"frames": CheckDepth.FRAMES, "fast": CheckDepth.FAST}.get(depth, CheckDepth.FULL)
-    yield from directory_findings(target).by_place()
-    checks = [check_shard(task, schema_of(target), level) for task in list_tasks(target)]
+    yield from validate.directory_findings(target).by_place()
+    checks = [check_shard(task, schema_of(target), level) for task in validate.list_tasks(target)]
     for check in checks:
         yield from check.findings
     if level is CheckDepth.FRAMES:
         return
     assert target.directory is not None
-    yield from statement_findings(target, read_dataset(target.directory), checks).by_place()
+    yield from validate.statement_findings(target, read_dataset(target.directory), checks).by_place()
     yield from compare_rows(check.rows for check in checks)
     if depth == "against":
         listing = how.get("listing", {})
-        with prepared_comparison(target, [how["against"]], listing, "full") as against:
+        with validate.prepared_comparison(target, [how["against"]], listing, "full") as against:
             assert against is not None
             yield from _differences(against, placed)
 

@@ -12,14 +12,7 @@ from typing import Any
 from PIL import Image
 
 from helpers import pictures
-from shardwright.core.report.gather import (
-    PAIRS,
-    ClassSheet,
-    ReportData,
-    Sample,
-    select_findings,
-    shown_places,
-)
+from shardwright.core.report import gather
 from shardwright.core.report.measures import PictureSize, measure
 from shardwright.core.report.thumbnails import Quarantined, RecordAt, Thumbnail
 from shardwright.schemas.codes import QUALITY, WARNINGS, FindingCode
@@ -109,7 +102,7 @@ def validation_of(per_code: int, codes: tuple[FindingCode, ...], name: str) -> V
     findings = (
         Finding(
             code, f"{name} {number}", "train-00000-of-00001.tfrecord", number, number * 100,
-            f"{name} {number}", other if code in PAIRS else None,
+            f"{name} {number}", other if code in gather.PAIRS else None,
         )
         for code in codes
         for number in range(per_code)
@@ -122,7 +115,7 @@ def made_up(
     names: tuple[str, ...], *, per_code: int = 5, codes: tuple[FindingCode, ...] | None = None,
     noisy: bool = False, charts: bool = False, records: int = 1_000, drift: Drift | None = None,
     statistics: dict[str, Any] | None = None,
-) -> ReportData:  # fmt: skip
+) -> gather.ReportData:  # fmt: skip
     """Returns a report of a dataset with some classes, which fills every part of the page.
 
     Args:
@@ -141,8 +134,8 @@ def made_up(
     )  # fmt: skip
     longest = max(names, key=len, default="key")
     shards = {f"{split}-00000-of-00001.tfrecord" for split in ("train", "test")}
-    validation = select_findings(validation_of(per_code, codes, longest), "")
-    seen = {place: draw(i) for i, place in enumerate(dict.fromkeys(shown_places(validation, shards)))}
+    validation = gather.select_findings(validation_of(per_code, codes, longest), "")
+    seen = {place: draw(i) for i, place in enumerate(dict.fromkeys(gather.shown_places(validation, shards)))}
     counts = {name: max(1, records // (i + 1)) for i, name in enumerate(names)}
     written = sum(counts.values())
     quarantined = max(1, records // 50)
@@ -163,13 +156,15 @@ def made_up(
         versions={"pillow": "12", "odd": longest},
     )
     sheets = [
-        ClassSheet(
-            name, count, tuple(Sample(RecordAt(f"samples of {i}", j), f"{name}/{j}.jpg") for j in range(6))
+        gather.ClassSheet(
+            name,
+            count,
+            tuple(gather.Sample(RecordAt(f"samples of {i}", j), f"{name}/{j}.jpg") for j in range(6)),
         )
         for i, (name, count) in islice(enumerate(counts.items()), 48)
     ]
     sampled = [PictureSize(200 + 13 * i % 90, 150 + 7 * i % 110, 9_000 + 37 * i % 4_000) for i in range(120)]
-    return ReportData(
+    return gather.ReportData(
         name=names[0] if names else "pets",
         place=f"data/{names[0] if names else 'pets'}",
         drawn="2026-01-02 03:04 UTC",

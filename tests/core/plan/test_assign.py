@@ -20,17 +20,7 @@ from helpers.repository import PHOTOS, copy_photos
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardwright.core.plan.assign import (
-    SPLIT,
-    Placement,
-    fill_empty_shards,
-    group_of,
-    hash64,
-    ideal_bounds,
-    limit_order,
-    shard_of,
-    shard_order,
-)
+from shardwright.core.plan import assign
 from shardwright.core.plan.choose_parts import (
     CollectedHashes,
     allocate,
@@ -61,12 +51,12 @@ KEYS = [f"cats/{i:05d}.jpg" for i in range(20_000)]
     ],
 )
 def test_hashes_never_change(seed: int, purpose: str, text: str, value: int) -> None:
-    assert hash64(seed, purpose, text) == value
+    assert assign.hash64(seed, purpose, text) == value
 
 
 def splits_of(keys: Iterable[str], splits: str, seed: int = 0) -> list[str]:
     """Returns the split of each key."""
-    placement = Placement(ConvertSettings(splits=splits, seed=seed))
+    placement = assign.Placement(ConvertSettings(splits=splits, seed=seed))
     return [placement.split(ImageRef(key, key)) for key in keys]
 
 
@@ -76,7 +66,7 @@ def test_splits_have_their_shares_and_are_independent_of_shards() -> None:
     assert counts["train"] == pytest.approx(16_000, abs=4 * 57)  # four standard deviations
     assert counts["validation"] == pytest.approx(2_000, abs=4 * 43)
     test = [key for key, split in zip(KEYS, splits, strict=True) if split == "test"]
-    shards = Counter(shard_of(hash64(0, "shard", key), 4) for key in test)
+    shards = Counter(assign.shard_of(assign.hash64(0, "shard", key), 4) for key in test)
     assert min(shards.values()) > 400
 
 
@@ -93,36 +83,40 @@ def test_growing_a_share_moves_keys_only_into_it() -> None:
 
 def test_doubling_the_shards_splits_each_in_two() -> None:
     for key in KEYS[:2000]:
-        value = hash64(0, "shard", key)
-        assert shard_of(value, 16) // 2 == shard_of(value, 8)
+        value = assign.hash64(0, "shard", key)
+        assert assign.shard_of(value, 16) // 2 == assign.shard_of(value, 8)
 
 
 @given(st.lists(st.integers(0, HASH_RANGE - 1), min_size=2), st.integers(1, 99_999))
 def test_shards_are_in_range_and_keep_the_order_of_the_hashes(values: list[int], count: int) -> None:
-    shards = [shard_of(value, count) for value in sorted(values)]
+    shards = [assign.shard_of(value, count) for value in sorted(values)]
     assert shards == sorted(shards)
     assert 0 <= shards[0] <= shards[-1] < count
-    assert (shard_of(0, count), shard_of(HASH_RANGE - 1, count)) == (0, count - 1)
+    assert (assign.shard_of(0, count), assign.shard_of(HASH_RANGE - 1, count)) == (0, count - 1)
 
 
 def test_groups_share_a_split() -> None:
-    assert group_of("p1/a.jpg", None) is None
-    assert group_of("p1/a.jpg", re.compile(r"p(\d)/")) == "1"
-    assert group_of("p1/a.jpg", re.compile(r"p\d")) == "p1"
-    assert group_of("p1/a.jpg", re.compile(r"x")) is group_of("p1/a.jpg", re.compile(r"(\d*)")) is None
-    assert group_of("p1/a.jpg", re.compile(r"p1/(b)?")) == "p1/", "a group that took no part"
-    assert group_of("p1/a.jpg", re.compile(r"(p)(1)")) == "p"
+    assert assign.group_of("p1/a.jpg", None) is None
+    assert assign.group_of("p1/a.jpg", re.compile(r"p(\d)/")) == "1"
+    assert assign.group_of("p1/a.jpg", re.compile(r"p\d")) == "p1"
+    assert (
+        assign.group_of("p1/a.jpg", re.compile(r"x"))
+        is assign.group_of("p1/a.jpg", re.compile(r"(\d*)"))
+        is None
+    )
+    assert assign.group_of("p1/a.jpg", re.compile(r"p1/(b)?")) == "p1/", "a group that took no part"
+    assert assign.group_of("p1/a.jpg", re.compile(r"(p)(1)")) == "p"
 
 
 def test_a_limit_takes_images_of_all_shards() -> None:
-    taken = sorted(KEYS, key=lambda key: limit_order(0, key))[:600]
-    shards = Counter(shard_of(shard_order(0, key)[0], 4) for key in taken)
+    taken = sorted(KEYS, key=lambda key: assign.limit_order(0, key))[:600]
+    shards = Counter(assign.shard_of(assign.shard_order(0, key)[0], 4) for key in taken)
     assert min(shards.values()) > 110 and set(shards) == {0, 1, 2, 3}
 
 
 def _placed(hashes: list[int], count: int) -> list[int]:
-    moved = fill_empty_shards(hashes, count)
-    return [moved.get(value, shard_of(value, count)) for value in sorted(hashes)]
+    moved = assign.fill_empty_shards(hashes, count)
+    return [moved.get(value, assign.shard_of(value, count)) for value in sorted(hashes)]
 
 
 @given(st.lists(st.integers(0, HASH_RANGE - 1), min_size=1, max_size=60, unique=True), st.integers(1, 40))
@@ -131,24 +125,24 @@ def _placed(hashes: list[int], count: int) -> list[int]:
 def test_no_shard_is_empty(hashes: list[int], count: int) -> None:
     placed = _placed(hashes, count)
     assert placed == sorted(placed)  # shards are in the order of the hashes
-    usual = [shard_of(value, count) for value in sorted(hashes)]
+    usual = [assign.shard_of(value, count) for value in sorted(hashes)]
     if len(hashes) < count or set(usual) == set(range(count)):
         assert placed == usual
     else:
         assert set(placed) == set(range(count))
-    assert fill_empty_shards(hashes[::-1], count) == fill_empty_shards(hashes, count)
+    assert assign.fill_empty_shards(hashes[::-1], count) == assign.fill_empty_shards(hashes, count)
 
 
 def test_only_the_neighbors_of_an_empty_shard_change() -> None:
     eighth = HASH_RANGE // 8
     hashes = [shard * eighth + i for shard in (0, 1, 2, 4, 5, 6, 7) for i in range(3)]
-    assert fill_empty_shards(hashes, 8) == {4 * eighth: 3}
+    assert assign.fill_empty_shards(hashes, 8) == {4 * eighth: 3}
     hashes = [shard * eighth + i for shard in range(7) for i in range(3)]
-    assert fill_empty_shards(hashes, 8) == {6 * eighth + 2: 7}
+    assert assign.fill_empty_shards(hashes, 8) == {6 * eighth + 2: 7}
 
 
 def test_a_growing_collection_moves_few_images() -> None:
-    hashes = [hash64(0, "shard", key) for key in KEYS[:240]]
+    hashes = [assign.hash64(0, "shard", key) for key in KEYS[:240]]
     before = dict(zip(sorted(hashes[:200]), _placed(hashes[:200], 100), strict=True))
     after = dict(zip(sorted(hashes), _placed(hashes, 100), strict=True))
     assert set(before.values()) == set(after.values()) == set(range(100))
@@ -156,8 +150,8 @@ def test_a_growing_collection_moves_few_images() -> None:
 
 
 def test_shards_of_many_images_are_never_repaired() -> None:
-    assert fill_empty_shards([0] * 128, 2) == {}
-    assert fill_empty_shards(list(range(127)), 2) == {126: 1}
+    assert assign.fill_empty_shards([0] * 128, 2) == {}
+    assert assign.fill_empty_shards(list(range(127)), 2) == {126: 1}
 
 
 SHARES = (Fraction(7, 10), Fraction(2, 10), Fraction(1, 10))
@@ -186,7 +180,7 @@ def test_counts_are_those_of_the_largest_remainder(count: int, shares: tuple[Fra
 
 
 @given(st.lists(st.tuples(HASHES, st.integers(1, 30)), min_size=1, max_size=40), some_shares())
-@example([(hash64(0, "", str(number)), 1) for number in range(40)], SHARES)
+@example([(assign.hash64(0, "", str(number)), 1) for number in range(40)], SHARES)
 def test_a_group_stays_whole_and_the_nearer_end_is_taken(
     groups: list[tuple[int, int]], shares: tuple[Fraction, ...]
 ) -> None:
@@ -203,7 +197,7 @@ def test_a_group_stays_whole_and_the_nearer_end_is_taken(
 
 
 def test_bounds_lie_as_near_to_the_shares_as_the_counts_allow() -> None:
-    ideal = ideal_bounds(SHARES)
+    ideal = assign.ideal_bounds(SHARES)
     hashes = {"one": [5], "low": list(range(10)), "spread": [i * HASH_RANGE // 1000 for i in range(1000)]}
     bounds = choose_bounds(hashes, SHARES, {})
     assert bounds["one"] == ideal  # later images of a class that has one are divided by the shares
@@ -264,7 +258,7 @@ def collected(settings: ConvertSettings, parts: int) -> CollectedHashes:
         some = CollectedHashes(settings)
         for i in numbers[part::parts]:
             label = "cat" if i % 3 else f"cat{LABEL_SEPARATOR}dog"
-            some.add("", label, hash64(0, SPLIT, f"{i}.jpg"))
+            some.add("", label, assign.hash64(0, assign.SPLIT, f"{i}.jpg"))
         merged.merge(some)
     return merged
 
@@ -282,7 +276,7 @@ def test_the_order_of_the_images_does_not_matter() -> None:
 def test_images_of_a_class_without_bounds_are_divided_by_the_shares() -> None:
     settings = ConvertSettings(splits="a=0.5,b=0.5", split_mode="stratified")
     bounds = PartBounds({"": {"cat": (0,)}})
-    placement, plain = Placement(settings, bounds), Placement(settings)
+    placement, plain = assign.Placement(settings, bounds), assign.Placement(settings)
     cats, dogs = ([ImageRef(f"{i}.jpg", "", label) for i in range(100)] for label in ("cat", "dog"))
     assert set(map(placement.split, cats)) == {"b"}
     assert [placement.split(ref) for ref in dogs] == [plain.split(ref) for ref in dogs]

@@ -21,14 +21,8 @@ from helpers.trees import put_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shardwright.core.report import index_page
 from shardwright.core.report.gather import ReportData, place_of
-from shardwright.core.report.index_page import (
-    MAX_VERSIONS,
-    IndexData,
-    gather_index,
-    render_index,
-    write_index,
-)
 from shardwright.core.report.measures import histogram
 from shardwright.core.report.pages import MAX_PAGE_BYTES, environment, shortened
 from shardwright.core.report.render import AMOUNTS, class_tables, render
@@ -325,10 +319,10 @@ def refusal(name: str, message: str = "too much", gate: str = "drift", error: bo
     return Violation(gate, name, Severity.ERROR if error else Severity.WARNING, message)
 
 
-def index_of(records: dict[str, VersionRecord], latest: str = "", **fields: Any) -> IndexData:
+def index_of(records: dict[str, VersionRecord], latest: str = "", **fields: Any) -> index_page.IndexData:
     files = set(product(records, ("report.html", "diff.json", "dataset.json")))
     pointer = Pointer(latest, "f" * 64, _NOW) if latest else None
-    return IndexData(
+    return index_page.IndexData(
         **{"output": "data/pets", "records": records, "files": files, "pointer": pointer, **fields}
     )
 
@@ -347,7 +341,7 @@ def test_versions_are_listed_newest_first_with_their_state() -> None:
     records[third] = replace(records[third], state=VersionState.WITHDRAWN)
     records[fourth] = replace(records[fourth], pinned=True)
     records[fifth] = replace(records[fifth], state=VersionState.REFUSED, refusals=refusals)
-    page = render_index(index_of(records, fourth))
+    page = index_page.render_index(index_of(records, fourth))
     assert re.findall(r'id="v-(\w+)"', page) == sorted(records, reverse=True)
     assert "the first version" not in row_of(page, second)
     row = row_of(page, fourth)
@@ -369,14 +363,14 @@ def test_versions_are_listed_newest_first_with_their_state() -> None:
 def test_pages_without_changes_or_versions_say_so() -> None:
     records = records_of(2, changes={}, work={})
     first, second = records
-    page = render_index(index_of(records, second))
+    page = index_page.render_index(index_of(records, second))
     assert "the first version" in row_of(page, first) and "no image" in row_of(page, second)
-    text = Page(render_index(index_of({}))).text
+    text = Page(index_page.render_index(index_of({}))).text
     assert "There are no versions here" in text and "Nothing is published" in text
 
 
 @pytest.mark.parametrize(
-    "draw", [lambda: render(made_up(("a", "b"))), lambda: render_index(index_of(records_of(3)))]
+    "draw", [lambda: render(made_up(("a", "b"))), lambda: index_page.render_index(index_of(records_of(3)))]
 )
 def test_a_page_loads_nothing_and_its_policy_allows_its_own_script_and_nothing_else(
     draw: Callable[[], str],
@@ -403,7 +397,7 @@ def test_names_are_shown_as_text_everywhere(name: str) -> None:
     records = records_of(2, state=VersionState.REFUSED, refusals=refusals, **parts)
     version, record = next(iter(records.items()))
     report = replace(made_up(("a",)), of_version=record, place=f"{name}@{version}")
-    for page in (render_index(index_of(records, output=name)), render(report)):
+    for page in (index_page.render_index(index_of(records, output=name)), render(report)):
         read = Page(page)
         assert page.count("<script") == 1 and page.count("<style") == 1
         assert not any(attribute.startswith("on") for _, attribute, _ in read.attributes)
@@ -417,10 +411,10 @@ def test_names_are_shown_as_text_everywhere(name: str) -> None:
 def test_a_page_of_many_versions_stays_small() -> None:
     records = records_of(1_000)
     old = sorted(records)[0]
-    page = render_index(index_of(records, old))
+    page = index_page.render_index(index_of(records, old))
     assert len(page.encode()) < 1_000_000
     assert re.findall(r'id="v-(\w+)"', page) == [
-        *sorted(records, reverse=True)[: MAX_VERSIONS - 1],
+        *sorted(records, reverse=True)[: index_page.MAX_VERSIONS - 1],
         old,
     ]
     text = Page(page).text
@@ -442,7 +436,7 @@ def test_documents_with_nonsense_give_a_page(tmp_path: Path) -> None:
     for empty in ("20260105T000000Z", "no version"):
         (output / "versions" / empty).mkdir()
     put_files(output, {"latest.json": '{"format_version": 1, "version": "x"}'})
-    write_index(str(output))
+    index_page.write_index(str(output))
     page = (output / "index.html").read_text()
     assert set(re.findall(r'id="v-(\w+)"', page)) == {*nonsense, "20260105T000000Z", "20260106T000000Z"}
     assert "Readers get nothing" in page and "rollback" in page
@@ -459,20 +453,20 @@ def test_only_existing_files_are_linked(tmp_path: Path) -> None:
         put_files(directory, {"version.json": record.dumps(), "dataset.json": "{}"})
     put_files(tmp_path / "versions" / second, {"report.html": "", "pinned.json": "{}"})
     (tmp_path / "latest.json").write_text(Pointer(second, "f" * 64, _NOW).dumps())
-    page = render_index(gather_index(str(tmp_path), _NOW))
+    page = index_page.render_index(index_page.gather_index(str(tmp_path), _NOW))
     links = Page(page).links
     assert len(links) == 4 and all((tmp_path / link).is_file() for link in links)
     assert "pinned" in row_of(page, second) and "pinned" not in row_of(page, third)
     assert "drawn 2026-11-21 02:00 UTC" in page
-    write_index(str(tmp_path))
-    assert render_index(gather_index(str(tmp_path), _NOW)) == page
+    index_page.write_index(str(tmp_path))
+    assert index_page.render_index(index_page.gather_index(str(tmp_path), _NOW)) == page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "latest.json", "versions"]
 
 
 def test_a_pointer_to_a_missing_version_is_reported(tmp_path: Path) -> None:
     (tmp_path / "latest.json").write_text(Pointer("20260101T000000Z", "f" * 64, _NOW).dumps())
-    data = gather_index(str(tmp_path), _NOW)
-    text = Page(render_index(data)).text
+    data = index_page.gather_index(str(tmp_path), _NOW)
+    text = Page(index_page.render_index(data)).text
     assert "Readers get nothing" in text and "20260101T000000Z, which is missing" in text
     assert f"shardwright rollback {tmp_path}" in text
 
@@ -481,7 +475,7 @@ def test_bars_show_how_many_records_versions_have() -> None:
     records = records_of(4)
     last = sorted(records)[-1]
     records[last] = replace(records[last], state=VersionState.REFUSED, records=501)
-    page = render_index(index_of(records))
+    page = index_page.render_index(index_of(records))
     assert re.findall(r"width:([0-9.]+)%", page) == ["50.0", "100.0", "99.9", "99.8"]
 
 
@@ -542,5 +536,5 @@ def test_any_document_gives_a_page(
     del document[DIGEST]
     put_files(tmp_path / "versions" / version, {"version.json": json.dumps(with_digest(document))})
     (tmp_path / "latest.json").write_text(Pointer(version, "f" * 64, _NOW).dumps())
-    write_index(str(tmp_path))
+    index_page.write_index(str(tmp_path))
     assert row_of((tmp_path / "index.html").read_text(), version)

@@ -22,15 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from shardwright.core.sources.arrays import IMAGES, LABELS, cifar, list_rows, parse_array_name
+from shardwright.core.sources.arrays import IMAGES, LABELS, cifar, files, list_rows, parse_array_name
 from shardwright.core.sources.arrays.cifar import PickledArray, PickleError, read_pickle
-from shardwright.core.sources.arrays.files import (
-    ArrayHeader,
-    Rows,
-    parse_idx_header,
-    parse_npy_header,
-    slice_of,
-)
 from shardwright.core.sources.arrays.values import LabelReader, image_shape
 from shardwright.schemas.byte_range import PIXELS, decode_place
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -44,7 +37,7 @@ def test_numpys_headers_are_parsed(array: np.ndarray, fortran: bool) -> None:
     file = io.BytesIO()
     np.save(file, np.asfortranarray(array) if fortran else array)
     try:
-        header = parse_npy_header(file.getvalue())
+        header = files.parse_npy_header(file.getvalue())
     except ValueError as error:
         assert array.dtype.kind in "cMm" and "neither pixels nor labels" in str(error)
         return
@@ -55,8 +48,8 @@ def test_numpys_headers_are_parsed(array: np.ndarray, fortran: bool) -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_are_parsed_or_refused_as_headers(data: bytes) -> None:
     for begin, parse in (
-        (b"\x93NUMPY\1\0\x76\0", parse_npy_header),
-        (b"\0\0\x08\3", parse_idx_header),
+        (b"\x93NUMPY\1\0\x76\0", files.parse_npy_header),
+        (b"\0\0\x08\3", files.parse_idx_header),
     ):
         for head in (data, begin + data):
             with contextlib.suppress(ValueError):
@@ -77,7 +70,7 @@ def test_any_bytes_are_parsed_or_refused_as_headers(data: bytes) -> None:
 )
 def test_hostile_headers_are_refused(text: bytes) -> None:
     with pytest.raises(ValueError):
-        parse_npy_header(b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text)
+        files.parse_npy_header(b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +100,7 @@ def test_hostile_headers_are_refused(text: bytes) -> None:
 )
 def test_shapes_of_images_are_recognized(shape: tuple[int, ...], given_shape: str, expected: object) -> None:
     settings = ConvertSettings(pixel_shape=given_shape)
-    header = ArrayHeader("|u1", shape, 0)
+    header = files.ArrayHeader("|u1", shape, 0)
     if isinstance(expected, str):
         with pytest.raises(UsageError, match=expected):
             image_shape(header, settings, "a.npy")
@@ -144,8 +137,8 @@ def test_every_form_of_labels_is_read(values: np.ndarray, names: list[str], labe
 def test_the_keys_of_many_images_sort_by_number(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("rows") / "a.bin"
     path.write_bytes(bytes(range(200)) * 2)
-    rows = Rows(slice_of(str(path)).after(7), 10, 1_200_000, (2, 2, 1), "|u1")
-    labels = Rows(slice_of(str(path)), 1, 1_200_000, (), "|u1")
+    rows = files.Rows(files.slice_of(str(path)).after(7), 10, 1_200_000, (2, 2, 1), "|u1")
+    labels = files.Rows(files.slice_of(str(path)), 1, 1_200_000, (), "|u1")
     refs = list(list_rows(rows, LabelReader("", labels), "a!", "train"))
     assert refs[0].key == "a!0000000" and len(refs) == rows.whole + 10_001
     assert [ref.key for ref in refs] == sorted(ref.key for ref in refs)
