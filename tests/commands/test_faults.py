@@ -44,6 +44,7 @@ from helpers.hostile import (
     wait,
 )
 from helpers.listing import listed
+from helpers.repository import ran
 
 from shardwright.core import conversion as shard_convert
 from shardwright.core import storage
@@ -466,8 +467,7 @@ time.sleep(1.0)
 
 
 def test_a_program_goes_on_after_a_command_that_ended_during_a_look() -> None:
-    program = [sys.executable, "-c", _COMMAND_THAT_ENDS_DURING_A_LOOK]
-    assert subprocess.run(program, capture_output=True, text=True).stderr == ""
+    assert ran(sys.executable, "-c", _COMMAND_THAT_ENDS_DURING_A_LOOK).stderr == ""
 
 
 _COMMAND_THAT_IS_STOPPED = """

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from helpers.described import described
 from helpers.hostile import make_tree
-from helpers.repository import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT, ran
 
 from shardwright.pipelines.cli import COMMANDS
 from shardwright.pipelines.convert import convert
@@ -62,8 +61,7 @@ def test_commands_import_only_what_they_need_and_no_user_modules_of_the_same_nam
     (tmp_path / "schemas").mkdir()
     (tmp_path / "schemas" / "__init__.py").write_text("raise SystemExit('the wrong schemas')")
     (tmp_path / "pipelines.py").write_text("raise SystemExit('the wrong pipelines')")
-    command = [sys.executable, "-c", _PROGRAM]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = ran(sys.executable, "-c", _PROGRAM, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("usage: ") == len(COMMANDS) + 1
     assert (tmp_path / "sheet.png").exists()
@@ -73,9 +71,7 @@ _HERE = Path(__file__).parents[2] / "benchmarks"
 
 
 def _run(*words: str) -> str:
-    return subprocess.run(
-        [sys.executable, *words], cwd=_HERE, check=True, capture_output=True, text=True
-    ).stdout
+    return ran(sys.executable, *words, cwd=_HERE, check=True).stdout
 
 
 @pytest.mark.slow
@@ -104,8 +100,7 @@ def test_reading_without_beam(tmp_path: Path) -> None:
     datasets[0].symlink_to(described("photos"))
     datasets[1].symlink_to(described("hostile"))
     convert(input=PHOTOS, output=datasets[2], resize=32, image_format="webp", limit=8, verify="none")
-    command = [sys.executable, READ, "read", *datasets]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = ran(sys.executable, READ, "read", *datasets, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for output in datasets:
         assert output.with_suffix(".png").stat().st_size > 1000

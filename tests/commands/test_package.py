@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import runpy
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.utils import interactive_utils
 from helpers.fewer_imports import late
 from helpers.hostile import make_tree
-from helpers.repository import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT, ran
 from helpers.tensorflow_records import read_records
 from PIL import Image
 
@@ -50,9 +49,7 @@ def test_a_missing_name_is_an_attribute_error() -> None:
 
 
 def test_the_module_is_the_command(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "shardwright", "--version"], capture_output=True, text=True, cwd=tmp_path
-    )
+    done = ran(sys.executable, "-m", "shardwright", "--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"shardwright {shardwright.__version__}\n")
 
 
@@ -222,7 +219,6 @@ def test_an_error_is_one_sentence_about_arguments(
         ("choose --image_format png.", "choose image_format='png'."),
         ("choose --source manifest if its rows", "choose source='manifest' if its rows"),
         ("choose --layout detection.", "choose layout='detection'."),
-        ("choose --color gray for one channel", "choose color='gray' for one channel"),
         ("--input 'a/*.jpg' names", "input='a/*.jpg' names"),
         ("leave out --splits train=0.8,test=0.2;", "leave out splits='train=0.8,test=0.2';"),
         ("--overwrite or --resume", "overwrite=True or resume=True"),

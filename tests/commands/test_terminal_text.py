@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers.hostile import Terminal
-from helpers.repository import ROOT
+from helpers.repository import ROOT, ran
 
 from shardwright.pipelines import cli, results
 from shardwright.pipelines.completion import SHELLS, completion
@@ -142,7 +141,7 @@ def test_bash_completes(line: str, offered: set[str]) -> None:
         f"COMP_POINT={len(line)}; _shtab_shardwright shardwright '{words[-1]}' '{words[-2]}'; "
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    done = ran("bash", "-c", script, check=True)
     assert set(done.stdout.split()) == offered
 
 
@@ -151,8 +150,7 @@ def test_bash_completes(line: str, offered: set[str]) -> None:
 @pytest.mark.parametrize(("line", "offered"), CASES)
 @pytest.mark.usefixtures("completing")
 def test_fish_completes(line: str, offered: set[str]) -> None:
-    command = ["fish", "--no-config", "-c", f"source script.fish; complete -C '{line}'"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = ran("fish", "--no-config", "-c", f"source script.fish; complete -C '{line}'", check=True)
     assert {candidate.split("\t")[0] for candidate in done.stdout.splitlines()} == offered
 
 
@@ -172,7 +170,7 @@ zpty -r -m inner shown "*${(j:*:)@[2,-1]}*"
 @pytest.mark.parametrize(("line", "offered"), CASES)
 @pytest.mark.usefixtures("completing")
 def test_zsh_completes(line: str, offered: set[str]) -> None:
-    subprocess.run(["zsh", "-f", "-c", _IN_ZSH, "zsh", line, *sorted(offered)], check=True, timeout=60)
+    ran("zsh", "-f", "-c", _IN_ZSH, "zsh", line, *sorted(offered), check=True)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

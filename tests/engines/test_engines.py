@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from helpers.hostile import document, flip, shard_hashes, without_times
-from helpers.repository import EXAMPLES, PHOTOS, ROOT, SETTINGS
+from helpers.repository import EXAMPLES, PHOTOS, ROOT, SETTINGS, ran
 from helpers.servers import children, flink_job_server, worker_pool
 from helpers.trees import put_files
 
@@ -195,14 +195,7 @@ def lease_pids(output: Path, ended: threading.Event, pids: set[int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param("prism", marks=pytest.mark.prism),
-        pytest.param("flink", marks=pytest.mark.flink),
-        "processes",
-    ],
-)
+@pytest.mark.parametrize("way", [*BOTH, "processes"])
 def test_rebuilds_equal_those_of_the_in_process_runner(
     way: str, request: pytest.FixtureRequest, tmp_path: Path, run: Run
 ) -> None:
@@ -260,12 +253,11 @@ def test_flink_starts_its_job_server_and_passes_its_options(
     flink_jar: Path, sound_dataset: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    command = [
+    result = ran(
         sys.executable, "-m", "shardwright.pipelines.convert", "--input", PHOTOS, "--output", output,
         *OPTIONS, "--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={flink_jar}",
         "--parallelism=2", "--sdk_worker_parallelism=2", "--verbose",
-    ]  # fmt: skip
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr[-3000:]
     assert_same(output, sound_dataset)
     assert "(2/2)" in result.stderr, "--parallelism did not reach Flink"

@@ -42,7 +42,7 @@ from helpers.cloud import (
     upload,
 )
 from helpers.described import described as dataset_of
-from helpers.repository import EXAMPLES, PHOTOS, ROOMS, ROOT, copy_photos, copy_source
+from helpers.repository import EXAMPLES, PHOTOS, ROOMS, ROOT, copy_photos, copy_source, ran
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
@@ -152,10 +152,7 @@ def test_the_templates_file_runs_with_only_the_package_installed(source: Path, t
     options = ["--input", PHOTOS, "--output", "out", "--resize=16", "--limit=6", "--overwrite=false"]
     subprocess.run([*python, *options], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "out" / "dataset.json").exists()
-    where = subprocess.run(
-        [python[0], "-c", _WHERE],
-        cwd=tmp_path, check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+    where = ran(python[0], "-c", _WHERE, cwd=tmp_path, check=True).stdout
     assert Path(where.strip()).is_relative_to(place)
 
 
