@@ -32,9 +32,7 @@ from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.prepare import software_versions
 from shardwright.pipelines.rebuild import rebuild
-from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.plugins import entry_points_of
 
@@ -76,10 +74,6 @@ def photos(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
     hook_versions.cache_clear()
     load_hook.cache_clear()
-
-
-def dataset_of(made: RebuildResult) -> Dataset:
-    return read_dataset(made.path)
 
 
 def test_a_hook_drops_fails_and_changes_images(photos: Path, tmp_path: Path) -> None:
@@ -161,19 +155,19 @@ def test_a_rebuild_copies_what_hooks_made(photos: Path, tmp_path: Path) -> None:
     settings["verify"] = "none"
     versions = tmp_path / "versions"
     first = rebuild(input=photos, output=versions, **settings)
-    before = dataset_of(first).all_records
+    before = read_dataset(first.path).all_records
     assert not rebuild(input=photos, output=versions, **settings).changed
     shutil.copy(PHOTOS / "birds" / "owl.jpg", photos / "birds" / "one more.jpg")
     second = rebuild(input=photos, output=versions, **settings)
     wide, high = Image.open(PHOTOS / "birds" / "owl.jpg").size
     new_tiles = -(-wide // 256) * -(-high // 256)
-    assert dataset_of(second).all_records == before + new_tiles
+    assert read_dataset(second.path).all_records == before + new_tiles
     full = convert(input=photos, output=tmp_path / "full", plan_from=Path(second.path) / "dataset.json")
-    assert dataset_of(second).fingerprint == full.dataset.fingerprint
+    assert read_dataset(second.path).fingerprint == full.dataset.fingerprint
     work = second.outcome["work"]
     assert work["copied"] > 0 and work["converted"] == new_tiles
     assert not findings_of(versions)
-    made, module = dataset_of(second), tmp_path / "tiling.py"
+    made, module = read_dataset(second.path), tmp_path / "tiling.py"
     recipe = recipes_of(made.plan.settings, made.versions).record
     assert recipe == recipes_of(made.plan.settings, software_versions("tiling:tiles")).record
     module.write_text(module.read_text().replace("256", "128"))

@@ -211,10 +211,6 @@ features:
 """
 
 
-def one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def test_it_lists_every_layout(capsys: Capture) -> None:
     code, out, _ = run(capsys, "layouts")
     assert code == 0
@@ -242,7 +238,7 @@ def test_it_explains_each(name: str, capsys: Capture) -> None:
         (row,) = (line for line in table.splitlines() if line.split()[:1] == [feature.name])
         assert row.split()[1] == feature.type.value
         assert (", optional" in row) == feature.optional
-    words = one_line(table)
+    words = " ".join(table.split())
     assert (f"Class ids begin at {layout.first_label}" in words) == (name not in ("images", "raw_with_shape"))
     assert ("bare pixels" in words) == layout.pixels
     assert ("Optional features are left out" in words) == any(item.optional for item in layout.features)
@@ -280,7 +276,7 @@ def test_it_explains_a_custom_layout(tmp_path: Path, capsys: Capture) -> None:
     path.write_text(OWN)
     code, out, _ = run(capsys, "layouts", path)
     assert code == 0
-    words = one_line(out)
+    words = " ".join(out.split())
     assert words.startswith("shop: a layout of your own")
     assert "the source's column cost (double)" in words
     assert "the source's column kind (enum, one of small, large)" in words

@@ -64,11 +64,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.as_uri()
 
 
-@pytest.fixture
-def index(output: Path) -> str:
-    return (output / "index.html").as_uri()
-
-
 @pytest.mark.parametrize(
     ("name", "width"),
     [
@@ -158,9 +153,9 @@ def test_the_page_can_be_printed(browser: Browser, page: str) -> None:
     assert opened.run("getComputedStyle(document.querySelector('nav')).display") == "none"
 
 
-def test_screen_readers_find_the_table_on_a_phone(browser: Browser, index: str) -> None:
+def test_screen_readers_find_the_table_on_a_phone(browser: Browser, output: Path) -> None:
     for width in (_PHONE, _DESK):
-        opened = OpenPage(browser, index, width)
+        opened = OpenPage(browser, (output / "index.html").as_uri(), width)
         nodes = opened.accessible()
         roles = [role for role, _ in nodes]
         assert roles.count("table") == 1 and roles.count("rowheader") == 3
@@ -172,7 +167,8 @@ def test_screen_readers_find_the_table_on_a_phone(browser: Browser, index: str) 
         assert f"report of {_GOOD}" in names and len(set(names)) == len(names)
 
 
-def test_times_are_also_shown_in_local_time(browser: Browser, index: str) -> None:
+def test_times_are_also_shown_in_local_time(browser: Browser, output: Path) -> None:
+    index = (output / "index.html").as_uri()
     text = f"document.querySelector('#v-{_GOOD} time').textContent"
     in_tokyo = OpenPage(browser, index, _DESK, timezone_id="Asia/Tokyo").run(text)
     assert in_tokyo.startswith("2026-11-21 02:00 UTC, ") and "11:00" in in_tokyo

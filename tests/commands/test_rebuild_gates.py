@@ -331,8 +331,7 @@ def test_findings_equal_those_of_the_whole_version(place: Place) -> None:
     where = place.written(first)
     train = next(key for key in where if where[key].startswith("train"))
     # A picture that already exists in the other split, and an unknown class.
-    names = [f"{CLASSES[0]}/x{number}.png" for number in range(40)]
-    shutil.copy(place.source / train, place.source / _in_split(place, names, "test"))
+    shutil.copy(place.source / train, place.source / _in_the_test_split("ant"))
     draw(place.source / "dog" / "new.png", 999)
     second = place.rebuild("fast", _job(place.folder, "  fail_on: [DARK]\n"))  # which needs decoded pictures
     touched = {place.written(second)[key] for key in place.written(second).keys() - where.keys()}
@@ -341,10 +340,11 @@ def test_findings_equal_those_of_the_whole_version(place: Place) -> None:
     assert place.agrees(second, "quality", fail_on="DARK")["SPLIT_LEAKAGE"] == 1
 
 
-def _in_split(place: Place, names: list[str], split: str) -> str:
-    """Returns the name of an image that goes to a split."""
+def _in_the_test_split(label: str) -> str:
+    """Returns the name of an image of a class that goes to the split `test`."""
     placement = Placement(ConvertSettings(splits=SETTINGS["splits"]))
-    return next(name for name in names if placement.split(ImageRef(name, name)) == split)
+    names = (f"{label}/x{number}.png" for number in range(40))
+    return next(name for name in names if placement.split(ImageRef(name, name)) == "test")
 
 
 @pytest.mark.slow
@@ -385,8 +385,7 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
     made = place.rebuild("fast")
     where = place.written(made)
     train = next(key for key in where if where[key].startswith("train") and key.startswith("bee/"))
-    name = _in_split(place, [f"bee/x{number}.png" for number in range(40)], "test")
-    shutil.copy(place.source / train, place.source / name)
+    shutil.copy(place.source / train, place.source / _in_the_test_split("bee"))
     with pytest.raises(DataRefused, match="1 SPLIT_LEAKAGE, the first in t"):
         place.rebuild("", _job(place.folder, "  fail_on: [SPLIT_LEAKAGE]\n"))
     assert place.checked.call_count == 1 and not place.decoded.called
