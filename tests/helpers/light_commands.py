@@ -19,13 +19,8 @@ from shardwright.core.concurrency.resources import PROCESSES
 from shardwright.core.preview import draw_card_samples
 from shardwright.core.salvage import commit as salvage_commit
 from shardwright.pipelines import progress, run
-from shardwright.schemas.dataset import Dataset
 
 _SAMPLES = file_of(Image.new("RGB", (8, 8)), "JPEG")
-
-
-def _sketch_samples(directory: str, dataset: Dataset) -> bytes:
-    return _SAMPLES if dataset.all_records else b""
 
 
 def lighten_commands() -> None:
@@ -36,7 +31,7 @@ def lighten_commands() -> None:
     # Otherwise each parser of options, of which Beam makes hundreds, looks for translations on the disk.
     os.environ["LANGUAGE"] = "C"
     for module in (commit, salvage_commit):
-        module.draw_card_samples = _sketch_samples
+        module.draw_card_samples = lambda directory, dataset: _SAMPLES if dataset.all_records else b""
 
 
 @contextmanager

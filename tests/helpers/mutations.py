@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw
 
+from helpers.annotation_sets.coco import put_coco
 from helpers.pictures import exif_of, file_of
 from helpers.repository import copy_first
 from helpers.resealing import (
@@ -71,20 +72,9 @@ def make_datasets(root: Path, photos: Path) -> None:
         image = Image.new("RGB", (40, 30), (30 * i, 90, 200 - 20 * i))
         ImageDraw.Draw(image).ellipse((i, 2, 20 + i, 25), fill=(255 - 30 * i, 10 * i, 40))
         image.save(pictures / f"{i}.jpg", quality=90)
-    coco = {
-        "images": [{"id": i, "file_name": f"{i}.jpg", "width": 40, "height": 30} for i in range(EACH)],
-        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
-        "annotations": [
-            {"id": 2 * i + k, "image_id": i, "category_id": k + 1, "bbox": [2 + k, 2 + i, 14, 10],
-             "area": 120.0 + i, "iscrowd": 0}
-            for i in range(EACH) for k in range(2)
-        ],
-    }  # fmt: skip
-    (root / "instances.json").write_text(json.dumps(coco))
-    convert(
-        input=str(root / "instances.json"), output=str(root / OBJECTS), layout="detection",
-        image_root=str(pictures), shards=1,
-    )  # fmt: skip
+    boxes = {f"{i}.jpg": [(1 + k, 2 + k, 2 + i, 14, 10) for k in range(2)] for i in range(EACH)}
+    file = put_coco(root / "instances.json", boxes, ("cat", "dog"), dict.fromkeys(boxes, (40, 30)))
+    convert(input=file, output=root / OBJECTS, layout="detection", image_root=pictures, shards=1)
 
 
 def sources_of(root: Path, dataset: str) -> dict[str, Any]:
@@ -316,9 +306,7 @@ def removed(name: str) -> Mutation:
 
 
 def appended(name: str, data: bytes = b" ") -> Mutation:
-    return file_change(
-        f"{name} changed", lambda path: (path / name).write_bytes((path / name).read_bytes() + data)
-    )
+    return file_change(f"{name} changed", lambda path: rewrite(path / name, lambda old: old + data))
 
 
 def added(name: str, data: bytes = b"") -> Mutation:
