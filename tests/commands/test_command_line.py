@@ -566,8 +566,7 @@ def test_convert_reports_a_background_that_no_picture_shows(capsys: Capture, tmp
     assert listed(opaque, "classification").converted(resize="8", fit="pad")["ant/a.png"].on_background
     options = ["--background=#ff0000", "--verify=none"]
     assert cli.main(["convert", str(opaque), str(tmp_path / "out"), *options]) == 0
-    note = "note: --background has no effect because no image was padded"
-    assert note in capsys.readouterr().out
+    assert "note: --background has no effect because no image was padded" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])

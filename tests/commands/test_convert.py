@@ -435,17 +435,10 @@ UNEVEN = (
 MISSING = "Split test has no image of 1 of 3 classes: 'bags'."
 
 
-@pytest.fixture(scope="module")
-def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small pictures in split and class folders, with far more shoes in the test split."""
+def test_plan_convert_and_the_report_state_the_same_numbers(tmp_path: Path, capsys: Capture) -> None:
+    """There are far more shoes in the test split."""
     folders = {f"{split}/{name}": n for split, counts in COUNTS.items() for name, n in counts.items()}
-    return put_pictures(tmp_path_factory.mktemp("uneven"), folders)
-
-
-def test_plan_convert_and_the_report_state_the_same_numbers(
-    uneven: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    out = tmp_path / "out"
+    uneven, out = put_pictures(tmp_path / "in", folders), tmp_path / "out"
     for words in (["plan", str(uneven)], ["convert", str(uneven), str(out), "--verify=none"]):
         assert main(words) == 0
         printed = " ".join(capsys.readouterr().out.split())

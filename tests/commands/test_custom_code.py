@@ -279,8 +279,7 @@ def test_without_the_package_dicom_is_no_format_and_the_source_is_unknown(tmp_pa
     (tmp_path / "scans" / "a").mkdir(parents=True)
     write_dicom(tmp_path / "scans" / "a" / "x.dcm", np.ones((4, 4)))
     Image.new("RGB", (4, 4)).save(tmp_path / "scans" / "a" / "y.png")
-    found = listed(tmp_path / "scans", "classification")
-    assert found.entries()["a/x.dcm"].reason == "UNSUPPORTED_FORMAT"
+    assert listed(tmp_path / "scans", "classification").entries()["a/x.dcm"].reason == "UNSUPPORTED_FORMAT"
     with pytest.raises(UsageError, match="choose one of auto"):
         convert(input=tmp_path / "scans", output=tmp_path / "out", source="text_list")
 

@@ -165,8 +165,7 @@ def test_resume_finishes_a_run_that_was_killed_or_told_to_end(
 
 
 def test_a_limit_on_file_sizes_stops_the_job_like_a_full_disk(tmp_path: Path, tree: Path) -> None:
-    limit = partial(limit_file_size, 10_000)
-    done = run_forked(tmp_path / "log", *argv_of(tree, tmp_path), before=limit)
+    done = run_forked(tmp_path / "log", *argv_of(tree, tmp_path), before=partial(limit_file_size, 10_000))
     sentence = sentence_of(done, 3)
     assert sentence.startswith(f"Cannot write a shard to {tmp_path / 'out'}: ") and "--shard_size" in sentence
     assert not leftovers(tmp_path / "out")
@@ -208,8 +207,7 @@ def test_the_root_of_a_file_system_can_be_written_but_not_replaced(
     argv = ("convert", "--input", small, "--output", tiny_disk)
     assert run(capfd, *argv).code == 0
     before = identity(tiny_disk)
-    sentence = sentence_of(run(capfd, *argv, "--overwrite"), 2)
-    assert "is the root of a file system" in sentence
+    assert "is the root of a file system" in sentence_of(run(capfd, *argv, "--overwrite"), 2)
     assert identity(tiny_disk) == before
 
 

@@ -77,8 +77,7 @@ def _run(*words: str) -> str:
 @pytest.mark.slow
 def test_a_quick_benchmark_gives_a_table_and_a_line_of_the_history(tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
-    table = _run("bench.py", "--quick", "--only=references", f"--history={history}")
-    assert "| references |" in table
+    assert "| references |" in _run("bench.py", "--quick", "--only=references", f"--history={history}")
     assert len(history.read_text().splitlines()) == 1
 
 
@@ -91,16 +90,13 @@ def test_the_pages_are_what_the_benchmarks_generate() -> None:
     assert not missing, "run python benchmarks/job_model.py 1e9 and correct docs/scale.md"
 
 
-READ = ROOT / "tests" / "helpers" / "without_beam.py"
-
-
 def test_reading_without_beam(tmp_path: Path) -> None:
     """Records, batches, `inspect` and the sheet of pictures; other commands say what they need."""
     datasets = [tmp_path / name for name in ("jpeg", "png", "webp")]
     datasets[0].symlink_to(described("photos"))
     datasets[1].symlink_to(described("hostile"))
     convert(input=PHOTOS, output=datasets[2], resize=32, image_format="webp", limit=8, verify="none")
-    done = ran(sys.executable, READ, "read", *datasets, cwd=tmp_path)
+    done = ran(sys.executable, ROOT / "tests/helpers/without_beam.py", "read", *datasets, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for output in datasets:
         assert output.with_suffix(".png").stat().st_size > 1000

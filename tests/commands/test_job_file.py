@@ -162,8 +162,7 @@ def test_gates_decide_how_a_version_is_checked(
     tmp_path: Path, settings: str, asked: str, verify: str
 ) -> None:
     path = write(tmp_path, f"input: a\noutput: b\n{settings}\ngates:\n  {asked}\n")
-    job = read_job(path)
-    assert job.settings["verify"] == verify
+    assert read_job(path).settings["verify"] == verify
     assert read_job(path, {"verify": "quality"}).settings["verify"] == "quality"
     if settings in ("", "verify: fast"):  # the command line says the same
         assert read_job(path, {"verify": "fast"}).settings["verify"] == verify

@@ -41,15 +41,6 @@ def the_object(capfd: Capture, *argv: object, code: int = 0) -> dict[str, Any]:
     return dict(value)
 
 
-@pytest.fixture
-def versions(tmp_path: Path, sound_dataset: Path) -> Path:
-    """Three published versions, and one that a gate refused."""
-    make_versions(tmp_path / "pets", sound_dataset)
-    drift = refusal("drift", "max_count_drop")
-    add_version(tmp_path / "pets", sound_dataset, V4, "refused", previous=V3, refusals=[drift])
-    return tmp_path / "pets"
-
-
 def test_the_schema_is_one_and_knows_every_command() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert {name for name in SCHEMA["$defs"] if name != "no_result"} == set(cli.COMMANDS)
@@ -140,7 +131,11 @@ def test_results_about_datasets(
     assert files["fingerprint"] is None
 
 
-def test_results_about_versions(capfd: Capture, versions: Path) -> None:
+def test_results_about_versions(capfd: Capture, tmp_path: Path, sound_dataset: Path) -> None:
+    """Three are published, and a gate refused one."""
+    versions, drift = tmp_path / "pets", refusal("drift", "max_count_drop")
+    make_versions(versions, sound_dataset)
+    add_version(versions, sound_dataset, V4, "refused", previous=V3, refusals=[drift])
     listed = the_object(capfd, "versions", versions)
     assert [row["version"] for row in listed["versions"]] == [V4, V3, V2, V1] and listed["latest"] == V3
     back = the_object(capfd, "rollback", versions)

@@ -135,8 +135,7 @@ def test_swapped_ranges_are_restored(copied: Path, tmp_path: Path) -> None:
     sound = (copied / SHARD).read_bytes()
     a = _offsets(copied)[3]
     (copied / SHARD).write_bytes(sound[a:] + sound[:a])
-    result = salvage(str(copied), str(tmp_path / "saved"))
-    path = _check(result, copied, 0)
+    path = _check(salvage(str(copied), str(tmp_path / "saved")), copied, 0)
     assert (path / SHARD).read_bytes() == sound
 
 

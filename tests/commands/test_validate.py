@@ -177,8 +177,7 @@ def test_a_killed_validation_leaves_the_previous_reports(capfd: Capture, copy: P
     before = reports_of(copy, (*REPORTS, PAGE))
     argv = ("validate", "--dataset", copy, "--quality")
     kill = partial(at_call, "os:replace", "statistics.json", 1, partial(signal_self, signal.SIGKILL))
-    killed = run_forked(tmp_path / "log", *argv, before=kill)
-    assert killed.code == -signal.SIGKILL
+    assert run_forked(tmp_path / "log", *argv, before=kill).code == -signal.SIGKILL
     assert reports_of(copy, (*REPORTS, PAGE)) == before
     assert leftovers(copy), "it was killed before it wrote"
     Path(storage.unfinished(str(copy / PAGE))).write_bytes(b"half of it")

@@ -17,8 +17,7 @@ _BEGINNING = 32
 
 def heif_of(image: Image.Image, orientation: int = 1, **options: Any) -> bytes:
     """Encodes a HEIF with one frame; skips the test without the extra `heif`."""
-    pillow_heif = pytest.importorskip("pillow_heif")
-    pillow_heif.register_heif_opener()
+    pytest.importorskip("pillow_heif").register_heif_opener()
     return file_of(image, "HEIF", orientation, **options)
 
 
