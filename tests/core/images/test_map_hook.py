@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -76,24 +77,17 @@ class Wordless(Exception):
         raise RuntimeError("no text")
 
 
-def raising(error: BaseException) -> Callable[[DecodedImage], Image.Image]:
-    def hook(item: DecodedImage) -> Image.Image:
-        raise error
-
-    return hook
-
-
 @pytest.mark.parametrize("error", [ValueError("bad\nluck"), SystemExit(3), KeyError("x"), Wordless()])
 def test_an_exception_is_a_fault_of_the_image(error: BaseException) -> None:
     with pytest.raises(ImageFault, match=type(error).__name__) as found:
-        results(raising(error))
+        results(mock.Mock(side_effect=error))
     assert found.value.reason is QuarantineReason.MAP_FAILED
     assert not isinstance(error, Wordless) or found.value.message == "Wordless"
 
 
 def test_a_machine_without_memory_is_no_fault_of_the_image() -> None:
     with pytest.raises(MemoryError):
-        results(raising(MemoryError()))
+        results(mock.Mock(side_effect=MemoryError))
 
 
 @pytest.mark.parametrize(
