@@ -11,7 +11,6 @@ from helpers.listing import listed, put_photos, refusal
 from helpers.trees import put_files
 
 from shardwright.core.sources import input_probe
-from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.yolo import label_path, parse_labels
 from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.errors import UsageError
@@ -132,8 +131,6 @@ def test_outlines_and_key_points_are_read() -> None:
     assert item.box == (0.1, 0.2, 0.5, 0.8) and item.segmentation == [[0.1, 0.2, 0.5, 0.2, 0.3, 0.8]]
     (item,) = objects_of(b"0 0.5 0.5 0.2 0.4 0.1 0.2 2 0.3 0.4 1", is_pose=True)
     assert item.segmentation is None and item.box == pytest.approx((0.4, 0.3, 0.6, 0.7))
-    with pytest.raises(AnnotationFault):
-        objects_of(b"0 0.5 0.5 0.2 0.4 0.1 0.2 2")
 
 
 def test_the_confidence_of_a_model_is_ignored() -> None:
