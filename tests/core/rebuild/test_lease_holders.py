@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,13 +26,11 @@ from shardwright.core.lease import HeldLease, Lease, may_live, read_holder, this
 from shardwright.schemas.errors import EngineError
 
 VERSION = "20261121T020000Z"
-ROUNDS = 12
 #: A process that tries to get the lease of each given directory, prints the result, and stays alive.
 RACER = """
 import sys
 from shardwright.schemas.errors import EngineError
-from shardwright.core.lease import Lease
-from shardwright.core.lease import HeldLease, this_process
+from shardwright.core.lease import HeldLease, Lease, this_process
 print("ready", flush=True)
 for line in sys.stdin:
     try:
@@ -138,7 +137,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 
 def test_one_of_two_concurrent_processes_gets_the_lease(tmp_path: Path) -> None:
     with racer("one") as one, racer("two") as two:
-        for number in range(ROUNDS):
+        for number in range(12):
             directory = tmp_path / str(number)
             if number % 3:
                 directory.mkdir()
@@ -400,13 +399,8 @@ def test_the_check_before_the_pointer_guarantees_the_full_time(tmp_path: Path, c
 
 def test_many_threads_of_the_holder_renew_at_once(tmp_path: Path) -> None:
     held(tmp_path, "ours").acquire()
-    kept: list[bool] = []
-    threads = [threading.Thread(target=lambda: kept.append(is_kept(tmp_path, "ours"))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert kept == [True] * 8
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(is_kept, [tmp_path] * 8, ["ours"] * 8))
 
 
 def test_the_launcher_renews_once_the_job_has_the_lease(
