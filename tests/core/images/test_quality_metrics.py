@@ -206,19 +206,12 @@ def test_zero_has_no_sign() -> None:
     assert str(channel.low) == str(channel.high) == "0.0"
 
 
-def prints(images: list[Image.Image]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns hashes and patches, as rows."""
-    looks = [measure_quality(image) for image in images]
-    return tuple(
-        np.frombuffer(b"".join(rows), np.uint8).reshape(len(images), -1)
-        for rows in ([one.hash for one in looks], [one.patch for one in looks])
-    )  # type: ignore[return-value]
-
-
 def alike(left: list[Image.Image], right: list[Image.Image]) -> np.ndarray:
     """Returns which pairs count as the same."""
-    (hashes, patches), (others, their_patches) = prints(left), prints(right)
-    return (bits_apart(hashes, others) <= MAX_HAMMING_DISTANCE) & patches_agree(patches, their_patches)
+    both = [[measure_quality(image) for image in images] for images in (left, right)]
+    hashes = (np.array([[*one.hash] for one in looks], np.uint8) for looks in both)
+    patches = (np.array([[*one.patch] for one in looks], np.uint8) for looks in both)
+    return (bits_apart(*hashes) <= MAX_HAMMING_DISTANCE) & patches_agree(*patches)
 
 
 def stored(image: Image.Image, kind: str, **options: int) -> Image.Image:
