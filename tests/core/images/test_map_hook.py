@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from helpers.trees import put_files
 from PIL import Image
 
 from shardwright.core import conversion
@@ -112,11 +113,8 @@ def test_the_version_covers_all_python_files_of_a_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    package = tmp_path / "own_hooks"
-    (package / "deep").mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "deep" / "helper.py").write_text("SIZE = 1\n")
-    (package / "main.py").write_text("def f(item):\n    return item.image\n")
+    files = {"main.py": "def f(item):\n    return item.image\n", "deep/helper.py": "SIZE = 1\n"}
+    package = put_files(tmp_path / "own_hooks", {"__init__.py": "", **files})
 
     def version() -> str:
         hook_versions.cache_clear()

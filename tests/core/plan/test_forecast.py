@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.hostile import make_tree
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
@@ -195,11 +196,7 @@ def test_a_sample_skips_faults_until_it_is_full(tmp_path: Path, in_processes: bo
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for number in range(16):
-        path = tmp_path / "in" / f"class{number % 2}" / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (16, 16), (number, 0, 0)).save(path)
-    return tmp_path / "in"
+    return make_tree(tmp_path / "in", 16, ["class0", "class1"])
 
 
 def plan_of(folder: Path, carried: Plan | None = None, count: int = 100, **settings: Any) -> Plan:

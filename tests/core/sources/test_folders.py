@@ -509,8 +509,7 @@ _BOX = "filename,class,xmin,ymin,xmax,ymax\neagle.jpg,bird,1,1,9,9\n"
 )  # fmt: skip
 def test_the_message_says_how_to_read_the_table(tmp_path: Path, images: str, table: str, text: str) -> None:
     put_photos(tmp_path / images, ["eagle", "apple"])
-    (tmp_path / table).parent.mkdir(exist_ok=True)
-    (tmp_path / table).write_text(text)
+    put_files(tmp_path, {table: text})
     pattern = r"names its images, .*; write --(.*?), or --source class_folders if it is to be"
     with pytest.raises(UsageError, match=pattern) as refused:
         labels(tmp_path)

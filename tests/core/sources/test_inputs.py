@@ -46,9 +46,8 @@ from shardwright.schemas.plan import SplitsFrom
 
 
 def test_inputs_of_different_kinds_give_one_dataset(tmp_path: Path) -> None:
-    (tmp_path / "flat").mkdir()
-    for number, path in enumerate(sorted((PHOTOS / "fruit").iterdir())):
-        shutil.copy(path, tmp_path / "flat" / f"fruit{number}{path.suffix}")
+    fruit = enumerate(sorted((PHOTOS / "fruit").iterdir()))
+    put_files(tmp_path / "flat", {f"fruit{i}{path.suffix}": path.read_bytes() for i, path in fruit})
     shutil.make_archive(str(tmp_path / "buildings"), "zip", PHOTOS, "buildings")
     made = convert(
         input={"flat": tmp_path / "flat", "zip": tmp_path / "buildings.zip"},

@@ -22,9 +22,9 @@ from apache_beam.testing.util import assert_that, equal_to
 from helpers.embedded import png, table_of, write_parquet
 from helpers.hostile import make_tree
 from helpers.listing import found_in, listed, look_at, put_photos
+from helpers.trees import put_files
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from shardwright.core import storage
 from shardwright.core.sources import class_folders, input_probe
@@ -238,8 +238,7 @@ def test_lists_of_images_are_found_among_many_files(tmp_path: Path, monkeypatch:
 
 def test_folders_inside_are_listed_once(tmp_path: Path) -> None:
     """Each kind of source looks into `train`, which may hold a million images."""
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "1.jpg").touch()
+    put_files(tmp_path, {"train/1.jpg": ""})
     with mock.patch.object(os, "scandir", wraps=os.scandir) as scan:
         probe = look_at(tmp_path)
         assert [probe.inside("train").files for _ in range(3)] == [("1.jpg",)] * 3
@@ -359,9 +358,8 @@ def _listed(path: Path, **values: Any) -> list[tuple[str, str]]:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """An input folder with images inside and outside, and links in both directions."""
-    for path in ("in/inner.png", "in/images/deep.png", "out/secret.png", "in-beside/near.png"):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8, 8), (len(path), 0, 0)).save(tmp_path / path)
+    pictures = ("in/inner.png", "in/images/deep.png", "out/secret.png", "in-beside/near.png")
+    put_files(tmp_path, dict.fromkeys(pictures, png(1)))
     (tmp_path / "in" / "link_out.png").symlink_to("../out/secret.png")
     (tmp_path / "in" / "link_in.png").symlink_to("images/deep.png")
     (tmp_path / "in" / "folder_out").symlink_to("../out")

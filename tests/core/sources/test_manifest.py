@@ -54,9 +54,8 @@ def test_a_csv_gives_classes_and_splits(tmp_path: Path, header: tuple[str, str, 
 
 
 def test_all_formats_and_a_folder_give_the_same_images(tmp_path: Path) -> None:
-    folder, flat = tmp_path / "many", tmp_path / "flat"
-    folder.mkdir()
-    flat.mkdir()
+    folder = put_files(tmp_path / "many", {"part-2.csv": "", "_SUCCESS": ""})
+    flat = tmp_path / "flat"
     header, rows = ("path", "label"), ROWS[::2]
     files = [
         write_csv(tmp_path / "a.csv", [header, *rows]),
@@ -72,13 +71,12 @@ def test_all_formats_and_a_folder_give_the_same_images(tmp_path: Path) -> None:
     ]  # fmt: skip
     write_csv(folder / "part-0.csv", [header, *rows[:3]])
     write_csv(folder / "part-1.csv", [("label", "path"), *(row[::-1] for row in rows[3:])])
-    put_files(folder, {"part-2.csv": "", "_SUCCESS": ""})
     expected = {ref._replace(message="") for ref in listed(files[0], image_root=ROOT)}
     assert len(expected) == len(rows)
     for file in files:
         assert {ref._replace(message="") for ref in listed(file, image_root=ROOT)} == expected, file
     for path, name in rows:
-        (flat / name).mkdir(exist_ok=True)
+        (flat / name).mkdir(parents=True, exist_ok=True)
         shutil.copy2(PHOTOS / path, flat / path)
     folders = listed_by_any(flat, "classification").refs.values()
     assert {ref._replace(uri=ref.uri.replace(str(flat), ROOT)) for ref in folders} == expected
@@ -308,11 +306,9 @@ def test_a_text_file_is_a_manifest_if_it_looks_like_one(tmp_path: Path) -> None:
 
 
 def test_the_folder_above_a_list_is_escaped_in_keys(tmp_path: Path) -> None:
-    lists = tmp_path / "100% wool" / "lists"
-    lists.mkdir(parents=True)
-    shutil.copy2(PHOTOS / PICTURES[0], lists.parent / "a.jpg")
-    (lists / "all.txt").write_text("a.jpg cat\n")
-    (ref,) = listed(lists / "all.txt")
+    jpeg = (PHOTOS / PICTURES[0]).read_bytes()
+    folder = put_files(tmp_path / "100% wool", {"a.jpg": jpeg, "lists/all.txt": "a.jpg cat\n"})
+    (ref,) = listed(folder / "lists" / "all.txt")
     assert ref.is_candidate and ref.key == "100%25 wool/a.jpg"
 
 

@@ -356,15 +356,13 @@ def names(tmp_path: Path) -> Path:
 
 
 def _csv(root: Path, labels: list[int]) -> Path:
-    for i in range(len(labels)):
-        (root / f"{i:03d}.png").write_bytes(picture(i))
+    put_files(root, {f"{i:03d}.png": picture(i) for i in range(len(labels))})
     return write_csv(
         root / "a.csv", [("image", "label"), *((f"{i:03d}.png", k) for i, k in enumerate(labels))]
     )
 
 
 def test_validation_compares_numbered_classes_of_the_source(names: Path, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
     source = _csv(tmp_path / "in", [0, 1, 2, 7])
     settings = {"max_bad_fraction": 1, "class_names": names, "verify": "none"}
     convert(input=str(source), output=str(tmp_path / "out"), **settings)
@@ -381,7 +379,6 @@ def test_validation_compares_numbered_classes_of_the_source(names: Path, tmp_pat
 def test_a_source_that_counts_from_one_is_refused(
     capfd: pytest.CaptureFixture[str], names: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "in").mkdir()
     source = _csv(tmp_path / "in", [1, 2, 3])
     argv = ("convert", "--input", source, "--output", tmp_path / "out", "--class_names", names)
     done = run(capfd, *argv)

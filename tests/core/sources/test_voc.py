@@ -25,9 +25,8 @@ def put(folder: Path, *names: str) -> None:
 
 
 def put_file(path: Path, filename: str, label: str = "thing") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     photo = Photo(filename, (30, 20), ((label, 1, 2, 21, 12),))
-    path.write_text(xml_of(photo))
+    put_files(path.parent, {path.name: xml_of(photo)})
 
 
 def labels(found: Listed) -> dict[str, str]:

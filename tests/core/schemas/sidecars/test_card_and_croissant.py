@@ -23,6 +23,7 @@ from helpers.fewer_imports import late
 from helpers.hostile import flip
 from helpers.listing import listed
 from helpers.repository import PHOTOS
+from helpers.trees import put_files
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -446,10 +447,8 @@ def test_a_salvaged_dataset_has_samples_of_what_is_left(colors: Path, tmp_path: 
 
 
 def test_the_samples_of_a_dataset_are_not_images_to_convert(tmp_path: Path) -> None:
-    for kind in ("birds", "cats"):
-        (tmp_path / "in" / kind).mkdir(parents=True)
-    shutil.copy(next((PHOTOS / "birds").glob("*.jpg")), tmp_path / "in" / "birds" / "a.jpg")
-    shutil.copy(next((PHOTOS / "birds").glob("*.jpg")), tmp_path / "in" / "cats" / "b.jpg")
+    photo = next((PHOTOS / "birds").glob("*.jpg")).read_bytes()
+    put_files(tmp_path / "in", {"birds/a.jpg": photo, "cats/b.jpg": photo})
     shutil.copytree(described("photos"), tmp_path / "in" / "cats" / "made")
     found = listed(tmp_path / "in", "classification", source="class_folders")
     assert sum(ref.is_candidate for ref in found.refs.values()) == 2
