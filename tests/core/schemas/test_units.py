@@ -24,35 +24,28 @@ from shardwright.schemas.units import beside_limit, counted, decimals_apart, is_
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
+    ("function", "given", "size"),
     [
-        ("128MB", 128 * 10**6),
-        ("64MiB", 2**26),
-        ("1000", 1000),
-        (" 1.5 kb ", 1500),
-        ("0.5GiB", 2**29),
-        ("2TB", 2 * 10**12),
-        ("1b", 1),
+        (units.parse_size, "128MB", 128 * 10**6),
+        (units.parse_size, "64MiB", 2**26),
+        (units.parse_size, "1000", 1000),
+        (units.parse_size, " 1.5 kb ", 1500),
+        (units.parse_size, "0.5GiB", 2**29),
+        (units.parse_size, "2TB", 2 * 10**12),
+        (units.parse_size, "1b", 1),
+        (units.format_size, 0, "0 B"),
+        (units.format_size, 999, "999 B"),
+        (units.format_size, 999.6, "1.0 kB"),
+        (units.format_size, 999_949, "999.9 kB"),
+        (units.format_size, 999_950, "1.0 MB"),
+        (units.format_size, 1.23e9, "1.2 GB"),
+        (units.format_size, 4.5e12, "4500.0 GB"),
     ],
 )
-def test_sizes_are_parsed(text: str, size: int) -> None:
-    assert units.parse_size(text) == size
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (999.6, "1.0 kB"),
-        (999_949, "999.9 kB"),
-        (999_950, "1.0 MB"),
-        (1.23e9, "1.2 GB"),
-        (4.5e12, "4500.0 GB"),
-    ],
-)
-def test_sizes_are_printed_for_people(value: float, text: str) -> None:
-    assert units.format_size(value) == text
+def test_sizes_are_parsed_and_printed_for_people(
+    function: Callable[..., object], given: object, size: object
+) -> None:
+    assert function(given) == size
 
 
 def test_resize_boxes_are_parsed() -> None:
@@ -170,31 +163,24 @@ NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).filter(lambda value: value == 0 
 
 
 @pytest.mark.parametrize(
-    ("value", "limit", "texts"),
+    ("shown", "value", "limit", "texts"),
     [
-        (0.508197, 0.2, ("0.508", "0.2")),
-        (0.010001, 0.01, ("0.010001", "0.01")),
-        (0.01, 0.01, ("0.01", "0.01")),
-        (0.28996, 0.29, ("0.28996", "0.29")),
-        (12_345.0, 4.0, ("12300", "4")),
-        (1.0, 0.0, ("1", "0")),
+        (beside_limit, 0.508197, 0.2, ("0.508", "0.2")),
+        (beside_limit, 0.010001, 0.01, ("0.010001", "0.01")),
+        (beside_limit, 0.01, 0.01, ("0.01", "0.01")),
+        (beside_limit, 0.28996, 0.29, ("0.28996", "0.29")),
+        (beside_limit, 12_345.0, 4.0, ("12300", "4")),
+        (beside_limit, 1.0, 0.0, ("1", "0")),
+        (percent_beside_limit, 31 / 61, 0.2, ("51%", "20%")),
+        (percent_beside_limit, 0.07, 0.06, ("7%", "6%")),
+        (percent_beside_limit, 0.0100004, 0.01, ("1.00004%", "1%")),
+        (percent_beside_limit, 2.0, 1.999, ("200%", "199.9%")),
     ],
 )
-def test_numbers_get_enough_digits(value: float, limit: float, texts: tuple[str, str]) -> None:
-    assert beside_limit(value, limit) == texts
-
-
-@pytest.mark.parametrize(
-    ("value", "limit", "texts"),
-    [
-        (31 / 61, 0.2, ("51%", "20%")),
-        (0.07, 0.06, ("7%", "6%")),
-        (0.0100004, 0.01, ("1.00004%", "1%")),
-        (2.0, 1.999, ("200%", "199.9%")),
-    ],
-)
-def test_shares_get_enough_digits(value: float, limit: float, texts: tuple[str, str]) -> None:
-    assert percent_beside_limit(value, limit) == texts
+def test_numbers_and_shares_get_enough_digits(
+    shown: Callable[..., object], value: float, limit: float, texts: tuple[str, str]
+) -> None:
+    assert shown(value, limit) == texts
 
 
 @given(NUMBERS, NUMBERS)
