@@ -63,11 +63,6 @@ def ledgers_of(directory: Path, made: Dataset, terms: ShardTerms | None = None) 
     return DatasetLedgers(by_shard, {}, False)
 
 
-@pytest.fixture(scope="module")
-def document(sound_dataset: Path) -> Any:
-    return json.loads((sound_dataset / "dataset.json").read_bytes())
-
-
 def parts_of(found: Iterable[Finding]) -> list[tuple[str, str, str]]:
     return [(item.code.value, item.shard, item.message) for item in found]
 
@@ -169,7 +164,8 @@ def test_changed_reports_are_found(copied: Path, made: Dataset) -> None:
         assert found() == [("run.json", "the file is damaged")]
 
 
-def test_a_document_that_contradicts_its_settings_is_found(made: Dataset, document: Any) -> None:
+def test_a_document_that_contradicts_its_settings_is_found(sound_dataset: Path, made: Dataset) -> None:
+    document = json.loads((sound_dataset / "dataset.json").read_bytes())
     other = {**document, "layout": "tutorial", "first_label": 7}
     found = parts_of(dataset_json.check_document(other, made))
     assert any(code == "DATASET_MISMATCH" and "'layout'" in message for code, _, message in found)
