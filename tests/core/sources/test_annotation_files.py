@@ -202,7 +202,6 @@ def test_values_may_cross_chunks() -> None:
     [
         (b"", "the end instead of {", 0),
         (b'{"a": [1, 2', "the end instead of , or ]", 11),
-        (b'{"a": "b', "it is not JSON or ends too early", 6),
         (b'{"a": tru', "it is not JSON or ends too early", 6),
         (b'{"a": [1, oops]}', "it is not JSON or ends too early", 10),
         (b'{"a" 1}', "'1' instead of :", 5),
