@@ -48,6 +48,7 @@ from helpers.repository import ran
 
 from shardwright.core import conversion as shard_convert
 from shardwright.core import storage
+from shardwright.core.concurrency import thread_pool
 from shardwright.core.concurrency.resources import experiment, values_of
 from shardwright.core.concurrency.thread_pool import ByteBudget
 from shardwright.core.concurrency.underway import UNDERWAY, Task, Underway
@@ -234,12 +235,13 @@ def test_a_source_that_disappears_is_unreadable(small: Path) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("where", ["convert_image", "read_image", "build_example"])
+@pytest.mark.parametrize("where", ["convert.convert_image", "read_image", "build_example"])
 def test_a_lack_of_memory_stops_the_job(
     monkeypatch: pytest.MonkeyPatch, convert_small: Convert, where: str
 ) -> None:
     monkeypatch.setattr(f"{shard_convert.__name__}.{where}", mock.Mock(side_effect=MemoryError))
-    monkeypatch.setattr(shard_convert, "WORKING_BYTES", 1 << 62)
+    thread_pool.working_budget()  # it stays as it is
+    monkeypatch.setattr(thread_pool, "WORKING_BYTES", 1 << 62)
     sentence = sentence_of(convert_small(), 3)
     assert sentence.startswith("The machine ran out of memory") and "run again with --resume" in sentence
     no_thread = as_shardwright_error(RuntimeError("can't start new thread"))
@@ -249,14 +251,14 @@ def test_a_lack_of_memory_stops_the_job(
 def test_one_image_that_asks_for_absurd_memory_is_corrupt(
     monkeypatch: pytest.MonkeyPatch, small: Path
 ) -> None:
-    real = shard_convert.convert_image
+    real = shard_convert.convert.convert_image
 
     def greedy(data: bytes, name: str, *rest: Any) -> Any:
         if name == "bee/001.png":
             raise MemoryError
         return real(data, name, *rest)
 
-    monkeypatch.setattr(shard_convert, "convert_image", greedy)
+    monkeypatch.setattr(shard_convert.convert, "convert_image", greedy)
     assert listed(small, "classification").entries()["bee/001.png"].reason == "CORRUPT"
 
 
@@ -514,7 +516,7 @@ def test_wrong_minutes_are_a_usage_error(tmp_path: Path, minutes: str) -> None:
 def endless_decoder(mark: str) -> None:
     """Makes decoding an image take forever, as in a decoder that never checks for signals."""
     importlib.import_module("shardwright.pipelines.process").FORCE_SECONDS = 0.5
-    module = importlib.import_module("shardwright.core.conversion")
+    module = importlib.import_module("shardwright.core.images.convert")
 
     def stuck(*args: object) -> None:
         Path(mark).touch()

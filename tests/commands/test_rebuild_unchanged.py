@@ -24,6 +24,7 @@ from helpers.hostile import flip, picture
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.rebuild import compare, finish, task, unchanged
 from shardwright.core.versions import read_pointer
+from shardwright.pipelines import prepare
 from shardwright.pipelines import rebuild as pipeline
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.rebuild import rebuild
@@ -176,14 +177,14 @@ def test_other_settings_are_planned(here: Path, values: dict[str, Any]) -> None:
 
 def test_other_software_is_planned(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also an edited source file of this project, whose version stays the same."""
-    known = pipeline.listing_software({})
+    known = prepare.listing_software({})
     assert {"python", "code", "numpy"} <= known.keys()
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "listing_software", lambda versions: {**versions, **known, "code": "0"})
+        patch.setattr(prepare, "listing_software", lambda versions: {**versions, **known, "code": "0"})
         assert not ends_early()
     with monkeypatch.context() as patch:
-        versions = pipeline.software_versions
-        patch.setattr(pipeline, "software_versions", lambda hook: {**versions(hook), "pillow": "0"})
+        versions = prepare.software_versions
+        patch.setattr(prepare, "software_versions", lambda hook: {**versions(hook), "pillow": "0"})
         assert not ends_early()
     with monkeypatch.context() as patch:
         patch.setattr("shardwright.core.plan.request.SOURCES", ())  # a package adds the source
