@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from shardwright.core.concurrency.resources import experiment, job_options, values_of
 from shardwright.core.concurrency.underway import Task
@@ -35,31 +36,25 @@ _LATER_SECONDS = 60.0
 _GAP_SECONDS = 5.0
 
 
+@dataclass(eq=False)
 class Watchdog:
     """Watches the current tasks of threads and worker processes.
 
-    Args:
+    Attributes:
       tasks: Returns the current tasks.
       tell: Prints a line.
       end: Ends the process, with a line that says why; it need not return.
-
-    Attributes:
       stuck_after: Seconds after which the process ends.
       since: Time at which the process continued after it was stopped; tasks are timed from then on.
+      named: Tasks that were named because they take long.
     """
 
-    def __init__(
-        self,
-        tasks: Callable[[], Sequence[Task]],
-        tell: Callable[[str], None],
-        end: Callable[[str], None],
-    ) -> None:
-        self.stuck_after = STUCK_AFTER_MINUTES * 60
-        self.since = float("-inf")
-        self._tasks = tasks
-        self._tell = tell
-        self._end = end
-        self._named: set[Task] = set()
+    tasks: Callable[[], Sequence[Task]]
+    tell: Callable[[str], None]
+    end: Callable[[str], None]
+    stuck_after: float = STUCK_AFTER_MINUTES * 60
+    since: float = float("-inf")
+    named: set[Task] = field(default_factory=set)
 
     def look(self, now: float) -> None:
         """Names files that took long, and ends the process if one took too long.
@@ -67,19 +62,19 @@ class Watchdog:
         Args:
           now: Seconds on the monotonic clock.
         """
-        tasks = sorted(self._tasks(), key=lambda task: task.started)
+        tasks = sorted(self.tasks(), key=lambda task: task.started)
         for task in tasks:
             seconds = now - max(task.started, self.since)
             if seconds >= self.stuck_after:
-                self._end(
+                self.end(
                     f"stuck: {printable(task.place)} has taken {seconds / 60:.1f} minutes ({task.stage}); to "
                     "leave it out, move it out of the input, or else raise --stuck_after, then run again."
                 )
                 return
-            if seconds >= NAMED_AFTER and task not in self._named:
-                self._named.add(task)
-                self._tell(f"{printable(task.place)} has taken {seconds:.0f} seconds so far ({task.stage})")
-        self._named &= set(tasks)
+            if seconds >= NAMED_AFTER and task not in self.named:
+                self.named.add(task)
+                self.tell(f"{printable(task.place)} has taken {seconds:.0f} seconds so far ({task.stage})")
+        self.named &= set(tasks)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -134,7 +129,6 @@ def watch_engine_worker(tasks: Callable[[], Sequence[Task]]) -> None:
             terminate()
         os._exit(ExitCode.ENGINE)
 
-    watchdog = Watchdog(tasks, _LOGGER.warning, end)
     minutes = experiment(values_of(job_options()), STUCK_EXPERIMENT)
-    watchdog.stuck_after = 60 * float(minutes or STUCK_AFTER_MINUTES)
-    watchdog.start(threading.Event())
+    seconds = 60 * float(minutes or STUCK_AFTER_MINUTES)
+    Watchdog(tasks, _LOGGER.warning, end, seconds).start(threading.Event())
