@@ -41,8 +41,8 @@ serve(int(sys.argv[1]), int(sys.argv[2]))
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 #: Index of the current item (-1: none), time at which its work began, lengths of place and stage.
 _HEAD = struct.Struct("<qdHH")
-_BOARD_BYTES, _STAGE_BYTES = 4096, 32
-_PLACE_BYTES = _BOARD_BYTES - _HEAD.size - _STAGE_BYTES
+BOARD_BYTES, _STAGE_BYTES = 4096, 32
+_PLACE_BYTES = BOARD_BYTES - _HEAD.size - _STAGE_BYTES
 #: Signals that end a process whose library has a bug.
 _CRASHES = {
     signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP
@@ -59,13 +59,11 @@ class Board:
     step that began when the machine started.
 
     Args:
-      descriptor: Descriptor of an open file of at least `Board.BYTES` bytes.
+      descriptor: Descriptor of an open file of at least `BOARD_BYTES` bytes.
     """
 
-    BYTES = _BOARD_BYTES
-
     def __init__(self, descriptor: int) -> None:
-        self._map = mmap.mmap(descriptor, _BOARD_BYTES)
+        self._map = mmap.mmap(descriptor, BOARD_BYTES)
         self._item = -1
 
     def begin_item(self, index: int) -> None:
@@ -151,7 +149,7 @@ class WorkerProcess:
         self._connection, theirs = Pipe()
         self._sent: set[bytes] = set()
         with theirs, tempfile.TemporaryFile() as board:
-            board.write(bytes(Board.BYTES))  # on a full disk, the first use of a hole would end this process
+            board.write(bytes(BOARD_BYTES))  # on a full disk, the first use of a hole would end this process
             board.flush()
             self._board = Board(board.fileno())
             self._board.begin_item(-1)

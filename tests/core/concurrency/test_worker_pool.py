@@ -28,7 +28,7 @@ from shardwright.core.concurrency.worker_pool import (
     current_pool,
     worker_pool,
 )
-from shardwright.core.concurrency.worker_process import Board, WorkerProcess
+from shardwright.core.concurrency.worker_process import BOARD_BYTES, Board, WorkerProcess
 from shardwright.pipelines.log import log_as
 from shardwright.schemas.errors import EngineError, UsageError
 
@@ -303,7 +303,7 @@ while True:
 
 def test_a_step_that_is_just_noted_never_looks_old() -> None:
     with tempfile.TemporaryFile() as file:
-        file.write(bytes(Board.BYTES))
+        file.write(bytes(BOARD_BYTES))
         file.flush()
         board, began = Board(file.fileno()), time.monotonic()
         command = [sys.executable, "-c", WRITE, str(file.fileno())]
