@@ -20,6 +20,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -264,7 +265,7 @@ class Operation:
         self._end = math.inf
         if self._is_last_try:
             self._end = max(contact.end() + LAST_TRY_SECONDS, self.start + LATER_TRY_SECONDS)
-        if getattr(_local, "is_brief", False):
+        if _is_brief.get():
             self._end = min(self._end, self.start + LAST_TRY_SECONDS)
 
     def reached(self, offset: int) -> None:
@@ -286,7 +287,7 @@ class Operation:
         return end - time.monotonic()
 
 
-_local = threading.local()
+_is_brief = ContextVar("is_brief", default=False)
 #: Thread -> its operation.
 _operations: dict[int, Operation] = {}
 
@@ -299,12 +300,11 @@ def current_operation() -> Operation:
 @contextlib.contextmanager
 def brief() -> Iterator[None]:
     """Limits each operation that this thread begins in the block to `LAST_TRY_SECONDS`."""
-    before = getattr(_local, "is_brief", False)
-    _local.is_brief = True
+    token = _is_brief.set(True)
     try:
         yield
     finally:
-        _local.is_brief = before
+        _is_brief.reset(token)
 
 
 def longest_wait() -> tuple[str, float] | None:
