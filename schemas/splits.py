@@ -128,10 +128,10 @@ class SplitBalance(NamedTuple):
         return lines
 
 
-def totals_of(counts_of_splits: Mapping[str, Mapping[str, int]]) -> Counter[str]:
-    """Returns the number of records of each class, format or outcome in all splits."""
+def totals_of(counts_of_parts: Mapping[Any, Mapping[str, int]]) -> Counter[str]:
+    """Returns the number of records of each class, format or outcome in all splits or other parts."""
     totals: Counter[str] = Counter()
-    for counts in counts_of_splits.values():
+    for counts in counts_of_parts.values():
         totals.update(counts)
     return totals
 

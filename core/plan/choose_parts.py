@@ -28,6 +28,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.plan import BUCKETS, DIGITS, HASH_RANGE, PartBounds, Plan
+from shardwright.schemas.splits import totals_of
 
 #: Stands for all images of a bucket, beside the names of their classes.
 _IMAGES = "\x00"
@@ -200,9 +201,7 @@ def choose_buckets(counts: Mapping[int, Mapping[str, int]], shares: Sequence[Fra
     Returns:
       The number of the part of each bucket, as a character of `DIGITS`.
     """
-    totals: Counter[str] = Counter()
-    for of_bucket in counts.values():
-        totals.update(of_bucket)
+    totals = totals_of(counts)
     parts = [float(share) for share in shares]
     lacking = [{name: share * total for name, total in totals.items()} for share in parts]
     chosen = [0] * BUCKETS

@@ -390,8 +390,7 @@ def own_records(dataset: Dataset, layout: Layout, path: str = "") -> KnownRecord
       layout: Layout of the records to write.
       path: Path of the shard to read, if any.
     """
-    shards = (shard for shards in dataset.splits.values() for shard in shards)
-    shard = next((shard for shard in shards if shard.file == path.rpartition("/")[2]), None)
+    shard = next((shard for shard in dataset.shards if shard.file == path.rpartition("/")[2]), None)
     features, names = dataset.features, dataset.labels
     if dataset.plan.texts and FeatureRole.SYNSET not in layout.by_role:
         # Texts are better names than synset ids, unless two classes share one, as "crane" in ImageNet.

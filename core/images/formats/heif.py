@@ -52,7 +52,7 @@ class _Items:
       properties: Item -> the boxes that describe it.
     """
 
-    primary: int = 0
+    primary: int
     types: dict[int, bytes] = field(default_factory=dict)
     extents: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     parts: dict[int, list[int]] = field(default_factory=dict)
@@ -149,8 +149,7 @@ def _read_items(data: bytes, bounds: Bounds) -> _Items:
     missing = [name for name in (b"pitm", b"iloc", b"iinf", b"iprp") if name not in inside]
     if missing:
         raise corrupt(f"heif: its header lacks {missing[0].decode()}")
-    items = _Items()
-    items.primary = number(data, inside[b"pitm"].begin + 4, 4 if data[inside[b"pitm"].begin] else 2)
+    items = _Items(number(data, inside[b"pitm"].begin + 4, 4 if data[inside[b"pitm"].begin] else 2))
     types = inside[b"iinf"]
     for entry in boxes(data, types.begin + (8 if data[types.begin] else 6), types.end, _KIND, bounds):
         wide = 4 if data[entry.begin] >= 3 else 2
