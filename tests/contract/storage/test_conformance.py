@@ -104,7 +104,7 @@ def test_files_above_a_limit_are_not_read(place: Place) -> None:
 
 def test_large_files_pass_in_parts(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = 5 << 20  # S3 wants no smaller ones
-    for module in ("store", "gcs", "object_store"):
+    for module in ("store", "object_store"):
         monkeypatch.setattr(f"shardwright.core.storage.{module}.PART_BYTES", part)
     monkeypatch.setattr(storage, "PART_BYTES", part)
     data = os.urandom(2 * part + 7)
