@@ -150,17 +150,14 @@ class GcsStore(store.RemoteStore):
 
     def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[store.ListedPage]:
         """Yields pages of a listing."""
-        bucket, prefix = self.split_folder(directory)
-        blobs = (
-            self.client()
-            .bucket(bucket)
-            .list_blobs(
-                prefix=prefix or None,
-                delimiter=None if deep else "/",
-                fields=_LISTED_FIELDS,
-                page_token=token or None,
-                **_once(),
-            )
+        name, prefix = self.split_folder(directory)
+        bucket = self.client().bucket(name)
+        blobs = bucket.list_blobs(
+            prefix=prefix or None,
+            delimiter=None if deep else "/",
+            fields=_LISTED_FIELDS,
+            page_token=token or None,
+            **_once(),
         )
         with _expected():
             for page in blobs.pages:
@@ -346,11 +343,8 @@ def _buckets(url: str, credentials: Any, payer: str | None) -> object_store.Buck
         expiry = credentials.expiry
         return {"token": credentials.token, "expires_at": expiry and expiry.replace(tzinfo=UTC)}
 
-    settings: dict[str, Any] = {"base_url": url}
-    if isinstance(credentials, AnonymousCredentials):
-        settings["skip_signature"] = True
-    else:
-        settings["credential_provider"] = token
+    is_anonymous = isinstance(credentials, AnonymousCredentials)
+    access: dict[str, Any] = {"skip_signature": True} if is_anonymous else {"credential_provider": token}
     headers = {"Accept-Encoding": "gzip"}  # packed objects arrive as they are stored
     if payer:
         headers["x-goog-user-project"] = payer
@@ -360,4 +354,4 @@ def _buckets(url: str, credentials: Any, payer: str | None) -> object_store.Buck
         "default_headers": headers,
         "user_agent": f"shardwright/{__version__}",
     }
-    return object_store.Buckets(obstore.store.GCSStore, settings, client_options)
+    return object_store.Buckets(obstore.store.GCSStore, {"base_url": url, **access}, client_options)
