@@ -65,10 +65,9 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
     """
     if spec.encoding is Encoding.BASE64:
         try:
+            # Python accepts them, but TensorFlow does not.
             if any(b"+" in value or b"/" in value for value in feature.values):
-                raise binascii.Error(
-                    "+ and / are not URL-safe"
-                )  # Python accepts them, but TensorFlow does not
+                raise binascii.Error("+ and / are not URL-safe")
             return Feature(
                 spec.type, [base64.b64decode(value, b"-_", validate=True) for value in feature.values]
             )
