@@ -29,8 +29,7 @@ Ends = npt.NDArray[np.int64]
 Place = tuple[int | None, int | None]
 #: Maximum number of bytes to read at once, and the largest gap between two records that is read along
 #: with them instead of starting another read.
-_LOCAL_STRETCH, _LOCAL_GAP = 4 << 20, 64 << 10
-_REMOTE_STRETCH, _REMOTE_GAP = 8 << 20, 1 << 20
+_LOCAL_READS, _REMOTE_READS = (4 << 20, 64 << 10), (8 << 20, 1 << 20)
 
 
 def find_ends(directory: str, place: ShardPlace, shard: Shard) -> Ends | None:
@@ -147,9 +146,7 @@ class ShardReader:
         Raises:
           EngineError: If a record is damaged or cannot be read.
         """
-        longest, gap = (
-            (_REMOTE_STRETCH, _REMOTE_GAP) if self._is_remote(file) else (_LOCAL_STRETCH, _LOCAL_GAP)
-        )
+        longest, gap = _REMOTE_READS if self._is_remote(file) else _LOCAL_READS
         ends = self._ends_of(file)
         at = 0
         while at < len(numbers):
