@@ -211,17 +211,10 @@ def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSetting
 
 def _mask_folder(path: str, settings: ConvertSettings) -> str:
     """Returns the folder with the panoptic masks of a JSON file; empty if there is none."""
-    stem, named, here = (
-        stem_of(image_files.file_name(path)),
-        settings.mask_dir.rstrip("/"),
-        image_files.folder_of(path),
-    )
-    places = (
-        [image_files.join(named, stem), named]
-        if named
-        else [image_files.join(here, stem), image_files.join(image_files.parent_of(here), stem)]
-    )
-    return next(filter(image_files.is_folder, places), "")
+    stem, named = stem_of(image_files.file_name(path)), settings.mask_dir.rstrip("/")
+    here = named or image_files.folder_of(path)
+    other = named or image_files.join(image_files.parent_of(here), stem)
+    return next(filter(image_files.is_folder, (image_files.join(here, stem), other)), "")
 
 
 def _masks_of(document: Document, settings: ConvertSettings) -> str:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
@@ -287,9 +287,8 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
     if tables:
         does, them = ("names", "it is") if len(tables) == 1 else ("each name", "they are")
         raise UsageError(
-            f"{probe.where}: {', '.join(tables)} {does} its images, whose folders give no "
-            f"classes; write {', or '.join(tables.values())}, or --source class_folders if {them} to be left "
-            "out."
+            f"{probe.where}: {', '.join(tables)} {does} its images, whose folders give no classes; write "
+            f"{', or '.join(tables.values())}, or --source class_folders if {them} to be left out."
         )
 
 
@@ -304,14 +303,10 @@ def _first_folders(probe: InputProbe) -> list[InputProbe]:
 
 def _has_classes(probe: InputProbe) -> bool:
     """Returns whether folders of different names have images, in split folders or else at the top."""
-    names: set[str] = set()
-    for folder in _first_folders(probe):
-        for inner in _first_folders(folder) if split_of_folder(folder.name) else [folder]:
-            if inner.has_images:
-                names.add(inner.name)
-            if len(names) > 1:
-                return True
-    return False
+    inner = (_first_folders(top) if split_of_folder(top.name) else [top] for top in _first_folders(probe))
+    names = (folder.name for folder in chain.from_iterable(inner) if folder.has_images)
+    first = next(names, "")
+    return any(name != first for name in names)
 
 
 def _tables(probe: InputProbe, settings: ConvertSettings) -> Iterator[tuple[str, str]]:

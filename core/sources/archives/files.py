@@ -212,8 +212,7 @@ def first_members(read_at: ReadAt, size: int) -> list[ImageRef]:
         read_at, size = (lambda offset, length: data[offset : offset + length]), len(data)
     members: list[ImageRef] = []
     with contextlib.suppress(ImageFault):  # also where the unpacked data ends
-        for ref in islice(list_tar(read_at, ByteRange("", 0, size)), _FIRST_MEMBERS):
-            members += [ref] if ref else []
+        members.extend(filter(None, islice(list_tar(read_at, ByteRange("", 0, size)), _FIRST_MEMBERS)))
     return members
 
 

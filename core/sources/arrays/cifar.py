@@ -69,10 +69,9 @@ def batches_among(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(batches))
 
 
-def meta_among(names: Iterable[str]) -> tuple[str, ...]:
+def meta_among(names: Container[str]) -> tuple[str, ...]:
     """Returns the files of a CIFAR folder that name the classes."""
-    files = set(names)
-    return tuple(name for name in (*_META_PYTHON, *_META_BINARY) if name in files)
+    return tuple(name for name in (*_META_PYTHON, *_META_BINARY) if name in names)
 
 
 def split_of_batch(name: str) -> str:
