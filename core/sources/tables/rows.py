@@ -20,14 +20,7 @@ from shardwright.core.sources import image_files
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.file_states import ImageRoot, local_state
 from shardwright.core.sources.source import Context, InputPart
-from shardwright.core.sources.tables.columns import (
-    HEIGHT,
-    ML_USE,
-    OBJECT_CLASSES,
-    OBJECTS,
-    ROLES,
-    WIDTH,
-)
+from shardwright.core.sources.tables.columns import HEIGHT, ML_USE, OBJECT_CLASSES, OBJECTS, ROLES, WIDTH
 from shardwright.core.sources.tables.files import Table, rows_of
 from shardwright.core.sources.tables.parquet import KINDS, EmbeddedImage
 from shardwright.core.sources.tables.texts import Row

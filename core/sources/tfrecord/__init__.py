@@ -25,12 +25,7 @@ from shardwright.core import storage
 from shardwright.core.records.compression import HEAD_BYTES, compression_of, decompress_into
 from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c, read_records
 from shardwright.core.records.images import NoImage, image_of, pixels_are_planar
-from shardwright.core.records.record import (
-    MAX_NAME,
-    SOURCE_ID,
-    KnownRecords,
-    SourceRecord,
-)
+from shardwright.core.records.record import MAX_NAME, SOURCE_ID, KnownRecords, SourceRecord
 from shardwright.core.records.values import annotations_of, classes_of_image, extra_of
 from shardwright.core.sources.containers import keeps_splits
 from shardwright.core.sources.image_files import annotated, join, key_of, split_name
