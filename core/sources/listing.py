@@ -113,11 +113,8 @@ class Confinement:
         settings = context.settings
         folder = folder_of(item.path) if item.is_file or is_pattern(item.path) else item.path
         places = (folder, settings.image_root, settings.mask_dir, context.spool.path)
-        self._roots = tuple(
-            as_prefix("/".join(place.split("/")[:3]) if storage.is_remote(place) else place)
-            for place in places
-            if place
-        )
+        roots = ("/".join(place.split("/")[:3]) if storage.is_remote(place) else place for place in places)
+        self._roots = tuple(as_prefix(root) for root in roots if root)
         self._folder = folder
 
     def check(self, ref: ImageRef) -> ImageRef:
@@ -132,10 +129,8 @@ class Confinement:
         if outside is None:
             return ref
         what = "it" if outside == ref.uri else f"its mask {printable(outside)}"
-        return ref.quarantined(
-            QuarantineReason.UNREADABLE,
-            f"{what} lies outside of {printable(self._folder)}; with --confine it is not read",
-        )
+        message = f"{what} lies outside of {printable(self._folder)}; with --confine it is not read"
+        return ref.quarantined(QuarantineReason.UNREADABLE, message)
 
     def holds(self, path: str) -> bool:
         """Returns whether a file is below one of the places, after resolving symbolic links."""
@@ -176,9 +171,8 @@ class ListingDigest:
         """
         text = tuple.__repr__(item).replace(f"{spool.rstrip('/')}/", _SPOOL)
         self.items += 1
-        self.total += int.from_bytes(
-            hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest(), "big"
-        )
+        digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
+        self.total += int.from_bytes(digest, "big")
         if isinstance(item, ImageRef) and not item.outcome:
             self.untrusted += not item.has_known_state
 

@@ -186,15 +186,13 @@ def unpack_tar(packed_file: RandomAccessFile, kind: str, out: IO[bytes]) -> None
             out.write(piece)
             UNDERWAY.progress()
     except EOFError:
-        raise unread(
-            QuarantineReason.TRUNCATED, f"its {kind} data ends early; copy or download it again"
-        ) from None
+        message = f"its {kind} data ends early; copy or download it again"
+        raise unread(QuarantineReason.TRUNCATED, message) from None
     except _PACKED_FAULTS as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise unread(
-            QuarantineReason.CORRUPT, f"its {kind} data is damaged ({words_of(error)}); copy or pack it again"
-        ) from error
+        message = f"its {kind} data is damaged ({words_of(error)}); copy or pack it again"
+        raise unread(QuarantineReason.CORRUPT, message) from error
 
 
 def first_members(read_at: ReadAt, size: int) -> list[ImageRef]:
@@ -458,10 +456,8 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
     reader = unpacked = RangeReader(path, size, version)
     opened.kind = kind_of_archive(reader, key)
     if not opened.kind:
-        raise unread(
-            QuarantineReason.CORRUPT,
-            "its name says archive, but its bytes are not an archive; copy or pack it again",
-        )
+        message = "its name says archive, but its bytes are not an archive; copy or pack it again"
+        raise unread(QuarantineReason.CORRUPT, message)
     state, whole = f"{size}:{version}", ByteRange("", 0, size, file_size=size, file_version=version)
     if opened.kind in COMPRESSED:
         identity = "\0".join((path, state, _SPOOL_FORMAT))
@@ -471,9 +467,7 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
     members = list_zip(reader, whole) if is_zip else list_tar(unpacked.read_at, whole, state)
     for index, ref in enumerate(members):
         if index == MAX_MEMBERS:
-            raise unread(
-                QuarantineReason.TOO_LARGE,
-                f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
-            )
+            message = f"it has more than {MAX_MEMBERS} members; pack the rest into another archive"
+            raise unread(QuarantineReason.TOO_LARGE, message)
         if ref:
             opened.add(ref)

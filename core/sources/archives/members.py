@@ -265,17 +265,13 @@ def _zip_fault(info: zipfile.ZipInfo, is_folder: bool, archive_size: int) -> tup
         return QuarantineReason.UNREADABLE, "it is encrypted"
     method = _METHODS.get(info.compress_type)
     if not method:
-        return (
-            QuarantineReason.UNSUPPORTED_FORMAT,
-            f"it is compressed with method {info.compress_type}; pack it again with Deflate",
-        )
+        why = f"it is compressed with method {info.compress_type}; pack it again with Deflate"
+        return QuarantineReason.UNSUPPORTED_FORMAT, why
     # At most this many bytes can, or are allowed to, become of the packed bytes.
     most = packed if method == STORED else 64 + packed * (_MAX_DEFLATE if method == DEFLATE else _MAX_OTHERS)
     if info.file_size > most:
-        return (
-            QuarantineReason.CORRUPT,
-            f"its header says {info.file_size} bytes, but {packed} packed bytes cannot become so many",
-        )
+        why = f"its header says {info.file_size} bytes, but {packed} packed bytes cannot become so many"
+        return QuarantineReason.CORRUPT, why
     return None
 
 
