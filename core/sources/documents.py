@@ -211,9 +211,8 @@ class DocumentFormat:
         others = self._check_others(probe, names, settings)
         left_out = {**self.leave_out(probe, names, settings), **dict(others)}
         files: dict[Document, str] = {}
-        for name, split in image_files.splits_of_files(
-            name for name in names if name not in left_out
-        ).items():
+        read = [name for name in names if name not in left_out]
+        for name, split in image_files.splits_of_files(read).items():
             path, key = (storage.join(probe.path, name), name) if name else (probe.path, probe.name)
             file = Document(path, key, split)
             root, description = self._examine(file, settings)
@@ -312,9 +311,8 @@ class DocumentFormat:
                     yield self._bad_place(part, document, entry, why)
             prefix = part.item.prefix
             if part.path != part.item.path:
-                prefix += image_files.key_prefix(
-                    root, (part.item.path, settings.image_root), root.rpartition("/")[2]
-                )
+                roots = part.item.path, settings.image_root
+                prefix += image_files.key_prefix(root, roots, root.rpartition("/")[2])
             refs = (
                 ref
                 for uri, (key, why, places) in images.items()
@@ -329,9 +327,8 @@ class DocumentFormat:
     def _bad_entry(self, part: InputPart, document: Document, name: str, why: str) -> ImageRef:
         key = f"{part.item.prefix}{image_files.key_of(document.key)}:{name}"
         reason = QuarantineReason.BAD_ROW if self.is_table else QuarantineReason.BAD_ANNOTATION
-        return image_files.bad_entry(
-            key, document.path, f"{name} of {printable(document.key)}: {why}", reason
-        )
+        message = f"{name} of {printable(document.key)}: {why}"
+        return image_files.bad_entry(key, document.path, message, reason)
 
     def _refer(
         self, ref: ImageRef, fault: str, places: Sequence[_Place], part: InputPart, settings: ConvertSettings
@@ -443,13 +440,8 @@ def usual_root(path: str, settings: ConvertSettings, *attempts: Sequence[str]) -
     here = named_folder(path, settings)
     above = image_files.parent_of(here)
     usual = [image_files.join(place, name) for name in _IMAGE_FOLDERS for place in (here, above)]
-    folders = [
-        here,
-        *usual,
-        *(image_files.join(place, name) for name in inner for place in (here, above, *usual)),
-        above,
-    ]
-    if settings.image_root:
-        folders = [here, *(image_files.join(here, name) for name in inner)]
+    places = [here] if settings.image_root else [here, above, *usual]
+    inside = [image_files.join(place, name) for name in inner for place in places]
+    folders = [here, *inside] if settings.image_root else [here, *usual, *inside, above]
     roots = filter(None, (image_files.find_root(folders, names) for names in attempts))
     return next(roots, here if settings.image_root else "")
