@@ -13,15 +13,8 @@ from shardwright.schemas.plain_text import printable
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     if probe.is_file or not settings.mask_dir or settings.record_layout.needs is not Needs.SEMANTIC:
         return []
-    return [
-        PairedFolders(
-            images=probe.root,
-            annotations=settings.mask_dir.rstrip("/") or "/",
-            suffixes=MASK_SUFFIXES,
-            split_by_folder=True,
-            has_masks=True,
-        )
-    ]
+    masks = settings.mask_dir.rstrip("/") or "/"
+    return [PairedFolders(probe.root, masks, MASK_SUFFIXES, split_by_folder=True, has_masks=True)]
 
 
 SOURCE = PairFormat(
