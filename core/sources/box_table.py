@@ -203,9 +203,8 @@ class BoxTable(ImageTable):
         size = _only("sizes", {line: size for line, (_, size, _) in rows.items() if size})
         split = _only("splits", {line: split for line, (_, _, split) in rows.items()})
         objects = tuple(item for item, *_ in rows.values() if item)
-        return annotated(
-            ref._replace(split=split or ref.split), Annotations(objects, relative=self.is_relative, size=size)
-        )
+        ref = ref._replace(split=split or ref.split)
+        return annotated(ref, Annotations(objects, relative=self.is_relative, size=size))
 
 
 def _only(what: str, values: dict[int, Any]) -> Any:

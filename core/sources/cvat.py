@@ -86,9 +86,8 @@ def _box_and_outline(
 def _is_cvat(head: bytes, *_: object) -> bool:
     """Returns whether a file begins like CVAT's XML."""
     begin = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    return (
-        begin.startswith(b"<") and b"<annotations" in head[:4096] and (b"<image" in head or b"<meta" in head)
-    )
+    has_root = begin.startswith(b"<") and b"<annotations" in head[:4096]
+    return has_root and (b"<image" in head or b"<meta" in head)
 
 
 def _image_of(image: XmlElement, settings: ConvertSettings) -> ImagePaths:

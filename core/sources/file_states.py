@@ -302,9 +302,8 @@ def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
             storage.require_known(f"--input {path}: line {line_number}:", line)
     lines = list(filter(None, lines))
     states = FileStates(root, len(lines))
-    images = {
-        line: _find_listed(line, image_files.folder_of(path), root, states) for line in dict.fromkeys(lines)
-    }
+    here = image_files.folder_of(path)
+    images = {line: _find_listed(line, here, root, states) for line in dict.fromkeys(lines)}
     moved = image_files.find_moved((line for line in lines if not images[line]), root)
 
     def refs() -> Iterator[ImageRef]:

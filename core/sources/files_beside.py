@@ -205,12 +205,10 @@ def with_metadata(ref: ImageRef, files: Mapping[str, bytes], settings: ConvertSe
         ref = labelled(ref, names, "classes", settings)._replace(message=message)
     if texts.get("txt", "").strip():
         ref = ref.annotated(Annotations(captions=(_storable(texts["txt"].strip()),)))
-    if settings.parsed_extra_columns:
+    columns, separator = settings.parsed_extra_columns, settings.label_separator or ","
+    if columns:
         try:
-            extra = {
-                column.name: column_values(column, values.get(column.name), settings.label_separator or ",")
-                for column in settings.parsed_extra_columns
-            }
+            extra = {item.name: column_values(item, values.get(item.name), separator) for item in columns}
         except ValueError as error:
             raise AnnotationFault(f"its .json lacks a value or has a wrong one: {error}") from None
         ref = ref._replace(extra=_storable(encode_extra(extra)))

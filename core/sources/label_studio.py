@@ -153,10 +153,8 @@ def objects_of(results: Sequence[_Result]) -> Annotations:
         with faults_in(f"result {place}"):
             box, outline = _shape(result)
         if box is not None:
-            objects += [
-                ObjectAnnotation(class_name(label), box, segmentation=outline)
-                for label in value[kind] or [""]
-            ]
+            labels = map(class_name, value[kind] or [""])
+            objects += [ObjectAnnotation(label, box, segmentation=outline) for label in labels]
     others = [kind for result in results for kind in _LEFT_OUT if kind in result["value"]]
     if others and not objects:
         raise AnnotationFault(f"it only has {others[0]}, which are not read")

@@ -363,9 +363,8 @@ class PairFormat:
         """Returns the names that an annotation file gives its image; none if it cannot be read."""
         assert self.named_images
         try:
-            return self.named_images(
-                annotation_files.read_annotation_file(join(folder, file), self.max_bytes) or b""
-            )
+            data = annotation_files.read_annotation_file(join(folder, file), self.max_bytes)
+            return self.named_images(data or b"")
         except annotation_files.AnnotationFault:
             return []
 

@@ -190,16 +190,14 @@ def make_rules(settings: ConvertSettings, names: Sequence[str] = (), first_numbe
     """
     keep = None
     if settings.keep_labels:
-        keep = frozenset(
-            lines_of(storage.read_text("--keep_labels", settings.keep_labels, "a class name on each line"))
-        )
+        text = storage.read_text("--keep_labels", settings.keep_labels, "a class name on each line")
+        keep = frozenset(lines_of(text))
         if not keep:
             raise UsageError(f"--keep_labels {settings.keep_labels}: the file has no class names.")
     files: dict[str, str] = {}
-    keys = KeyRules(
-        _read_list("--include", settings.include, files), _read_list("--exclude", settings.exclude, files)
-    )
-    rules = Rules(keys, settings.min_source_bytes, files)
+    include = _read_list("--include", settings.include, files)
+    exclude = _read_list("--exclude", settings.exclude, files)
+    rules = Rules(KeyRules(include, exclude), settings.min_source_bytes, files)
     needs = settings.record_layout.needs
     if needs is Needs.IMAGE:
         return replace(rules, class_needed=False, class_stored=False)

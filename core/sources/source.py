@@ -134,9 +134,8 @@ def plugin_sources() -> Mapping[str, Source]:
                 f"The source {point.name!r} of the package {package_of(point)} has a name that is in use; "
                 "rename it."
             )
-        sources[point.name] = load_plugin(
-            point, "source", "a Source with this name", partial(_is_source, point.name), UsageError
-        )
+        fits = partial(_is_source, point.name)
+        sources[point.name] = load_plugin(point, "source", "a Source with this name", fits, UsageError)
     return sources
 
 

@@ -38,9 +38,8 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         return True
     if signatures.extension_of(probe.name) in _NOT_FOR_US or signatures.is_image_name(probe.name):
         return False
-    return files.is_archive_head(probe.head) and bool(
-        files.kind_of_archive(open_ranges(probe.path), probe.name)
-    )
+    may_be = files.is_archive_head(probe.head)
+    return may_be and bool(files.kind_of_archive(open_ranges(probe.path), probe.name))
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:

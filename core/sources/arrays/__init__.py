@@ -344,9 +344,8 @@ def _read(array: FoundArray, context: Context) -> Iterator[tuple[str, str, Rows,
     rows = images.rows(context)
     rows = replace(rows, shape=shape, planar=planar or values.rows_are_planar(rows, shape))
     label_rows = labels.rows(context) if labels else None
-    reader = values.LabelReader(
-        (labels or images).name, label_rows, separator=context.settings.label_separator
-    )
+    where, separator = (labels or images).name, context.settings.label_separator
+    reader = values.LabelReader(where, label_rows, separator=separator)
     yield f"{key_of(images.member)}/" if images.member else "", array.split, rows, reader
 
 

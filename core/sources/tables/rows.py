@@ -186,9 +186,8 @@ class Rows:
         columns = self._settings.parsed_extra_columns
         separator = self._settings.label_separator or _LIST_SEPARATOR
         try:
-            return encode_extra(
-                {item.name: column_values(item, row.get(item.name), separator) for item in columns}
-            )
+            values = {item.name: column_values(item, row.get(item.name), separator) for item in columns}
+            return encode_extra(values)
         except ValueError as error:
             raise AnnotationFault(printable(str(error))[:_MAX_CHARACTERS]) from None
 
