@@ -111,11 +111,10 @@ class Confinement:
 
     def __init__(self, item: Input, context: Context) -> None:
         settings = context.settings
-        folder = folder_of(item.path) if item.is_file or is_pattern(item.path) else item.path
-        places = (folder, settings.image_root, settings.mask_dir, context.spool.path)
+        self._folder = folder_of(item.path) if item.is_file or is_pattern(item.path) else item.path
+        places = (self._folder, settings.image_root, settings.mask_dir, context.spool.path)
         roots = ("/".join(place.split("/")[:3]) if storage.is_remote(place) else place for place in places)
         self._roots = tuple(as_prefix(root) for root in roots if root)
-        self._folder = folder
 
     def check(self, ref: ImageRef) -> ImageRef:
         """Returns the reference, quarantined if its image or mask is outside."""

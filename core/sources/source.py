@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -117,7 +116,7 @@ class Source:
         return setting in self.settings or (metadata and setting in self.metadata_settings)
 
 
-@functools.cache
+@cache
 def plugin_sources() -> Mapping[str, Source]:
     """Returns the sources that installed packages add, by name, in the order of their names.
 

@@ -154,8 +154,7 @@ def _meaning_of_folders(
         tops = dict.fromkeys(named, tops[above[0]])
     tree = decide(tops, settings, opened.part.item.path, named, metadata)
     # Keep enough folders for a class name, if any image is in that many.
-    depth = settings.folders_of_label
-    inner_depth = depth - len(above) + (1 if above and tree.splits else 0)
+    inner_depth = settings.folders_of_label - len(above) + (1 if above and tree.splits else 0)
     if inner_depth > 1 and (above or not tree.splits):
         wrappers = min(wrappers, max(max(map(len, paths), default=-1) - inner_depth, 0))
     return tree, wrappers
