@@ -49,8 +49,6 @@ def build_convert(pipeline: Any, job: ConversionJob, request: ConversionRequest)
     Returns:
       A PCollection with one outcome.
     """
-    import apache_beam as beam
-
     from shardwright.core.validation.shard import ShardTask, shard_task
     from shardwright.schemas.ledger import ShardResult
     from shardwright.transforms.commit import BeginConversion, CommitDataset, RemoveCommit
@@ -59,8 +57,7 @@ def build_convert(pipeline: Any, job: ConversionJob, request: ConversionRequest)
     from shardwright.transforms.write_shards import WritePlannedShards
 
     settings = job.settings
-    begin = pipeline | "Begin" >> beam.Impulse()  # bytes
-    lease = begin | "BeginConversion" >> BeginConversion(job)  # HeldLease or None
+    lease = pipeline | "BeginConversion" >> BeginConversion(job)  # HeldLease or None
     batches, forecast, _ = lease | "PlanDataset" >> PlanDataset(request, Spool(job.directory))
     # EncodedRefs; Forecast; ListingDigest
     planned = batches | "PlanShards" >> PlanShards(request, forecast)  # PlannedShard

@@ -77,6 +77,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     from shardwright.core.rebuild.begin import PreviousState, begin
     from shardwright.core.rebuild.compare import reusable_builds
     from shardwright.core.shards.reuse import ReusableBuilds
+    from shardwright.transforms.building_blocks import CallOnce
     from shardwright.transforms.plan import PlanDataset, PlanShards
     from shardwright.transforms.rebuild import (
         CompareWithPrevious,
@@ -96,11 +97,8 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
             check_carried(request.class_names, plan.labels, first, settings.class_names, previous.version)
         return plan
 
-    previous = (
-        pipeline
-        | "Begin" >> beam.Impulse()  # bytes
-        | "BeginRebuild" >> beam.Map(lambda _: begin(task)).with_output_types(PreviousState)
-    )  # PreviousState
+    begin_rebuild = CallOnce(begin, task).with_output_types(PreviousState)
+    previous = pipeline | "BeginRebuild" >> begin_rebuild  # PreviousState
     carried = previous | "CarryPlan" >> beam.Map(carry)  # Plan or None
     batches, forecast, digests = previous | "PlanDataset" >> PlanDataset(
         request, Spool(task.directory), carried

@@ -36,22 +36,22 @@ _TOGETHER = 256
 
 
 @composite
-def BeginConversion(begin: beam.PCollection[bytes], job: ConversionJob) -> beam.PCollection[HeldLease | None]:
-    """Takes the lease of an output. `PCollection of one element -> PCollection[HeldLease or None]`.
+def BeginConversion(begin: beam.pvalue.PBegin, job: ConversionJob) -> beam.PCollection[HeldLease | None]:
+    """Takes the lease of an output. `PBegin -> PCollection[HeldLease or None]`.
 
     The result has one element. The other steps wait for it.
 
     Args:
-      begin: The element that the step waits for.
+      begin: The pipeline.
       job: What to create, and where. Each run of a job that was only described is another holder.
     """
     if not job.described:
-        take = beam.Map(lambda _: begin_conversion(job.hold, job))
+        take = CallOnce(begin_conversion, job.hold, job)
         return begin | "Take" >> take.with_output_types(HeldLease | None)  # HeldLease or None
     return (
         begin
         | "NameHolder"
-        >> beam.Map(lambda _: own_holder(job.hold)).with_output_types(HeldLease | None)  # HeldLease or None
+        >> CallOnce(own_holder, job.hold).with_output_types(HeldLease | None)  # HeldLease or None
         | "KeepHolder" >> beam.Reshuffle()  # HeldLease or None; the same when a step is run again
         | "Take" >> beam.Map(begin_conversion, job).with_output_types(HeldLease | None)
     )  # HeldLease or None

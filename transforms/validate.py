@@ -45,7 +45,7 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult, written_entries
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.statistics import Statistics
-from shardwright.transforms.building_blocks import InThreads, composite, tagged
+from shardwright.transforms.building_blocks import CallOnce, InThreads, composite, tagged
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _HASHES, _PLACES, _SIZES, _CLASSES = "hashes", "places", "sizes", "classes"
@@ -212,15 +212,12 @@ def ValidateShards(
     """
     buckets = None
     if depth > CheckDepth.FRAMES:
-        buckets = (
-            tasks
-            | "CountRecords"
-            >> beam.Map(
-                lambda task: UNKNOWN_RECORDS if task.expected is None else task.expected.records
-            ).with_output_types(int)  # int
-            | "AddRecords" >> beam.CombineGlobally(sum).with_output_types(int)  # int
-            | "ChooseBuckets" >> beam.Map(bucket_count).with_output_types(int)  # int
-        )
+        counts = tasks | "CountRecords" >> beam.Map(
+            lambda task: UNKNOWN_RECORDS if task.expected is None else task.expected.records
+        ).with_output_types(int)  # int
+        buckets = tasks.pipeline | "ChooseBuckets" >> CallOnce(
+            lambda counts: bucket_count(sum(counts)), beam.pvalue.AsIter(counts)
+        ).with_output_types(int)  # int
         tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
     checked = tasks | "CheckShard" >> beam.ParDo(
         _CheckShard(depth, stores, hold, summaries),
