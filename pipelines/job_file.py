@@ -136,20 +136,13 @@ class _Document:
         }
 
 
-def read_job(
-    path: str,
-    overrides: Mapping[str, Any] | None = None,
-    now: float | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> JobFile:
+def read_job(path: str, overrides: Mapping[str, Any] | None = None) -> JobFile:
     """Reads the job file of a rebuild.
 
     Args:
       path: Path of the file, which may be in a bucket.
       overrides: Settings of the command line by name; None means that a setting is not given. The values that
         they replace are not read.
-      now: Seconds since the epoch, for `{date}`; None for the current time.
-      environ: Variables for `${NAME}`; None for those of this process.
 
     Raises:
       UsageError: If the file is wrong; the message names the line, the mistake and a correct value.
@@ -158,7 +151,7 @@ def read_job(
     for name in given:
         if name not in REBUILD_SETTINGS:
             raise UsageError(f"unknown setting {name!r}{nearest(name, list(REBUILD_SETTINGS)) or '.'}")
-    variables = variables_at(time.time() if now is None else now, os.environ if environ is None else environ)
+    variables = variables_at(time.time(), os.environ)
     document = _read(path)
     with document.naming_places():
         settings = settings_over(_settings(document, REBUILD_SETTINGS, given, variables), given)

@@ -223,7 +223,7 @@ BLOCKS = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", TEXT, re.DOTALL))
 def test_the_parts_of_job_files_are_valid(tmp_path: Path) -> None:
     for name in ("gates.yaml", "hooks.yaml"):
         (tmp_path / name).write_text(f"input: photos\noutput: pets\n{BLOCKS[name]}")
-        job = read_job(str(tmp_path / name), environ={})
+        job = read_job(str(tmp_path / name))
         assert job.hooks or job.gates.max_count_drop == 0.1
 
 

@@ -74,8 +74,10 @@ def write(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_complete_file_is_read(tmp_path: Path) -> None:
-    job = read_job(write(tmp_path, WHOLE), now=1795226400.0, environ=ENVIRON)  # 2026-11-21
+def test_a_complete_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", ENVIRON)
+    monkeypatch.setattr("time.time", lambda: 1795226400.0)  # 2026-11-21
+    job = read_job(write(tmp_path, WHOLE))
     notify = Hook(("notify.sh", "two words; rm $HOME"))
     mail = Hook(("mail", "-s", "failed on 2026-11-21", "two words; rm $HOME"), "https://host/s3cret")
     assert job == JobFile(
@@ -125,7 +127,7 @@ def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) ->
         tmp_path, "input: ${NOPE}\noutput: b\nshard_size: wrong\nresize: ${NOPE}\nkeep: x\nseed: 1\n"
     )
     given = {"input": ("a",), "shards": "3", "resize": "64", "keep": "2", "verify_sources": True}
-    job = read_job(path, {**given, "seed": None}, environ={})
+    job = read_job(path, {**given, "seed": None})
     wanted = {"input": ("a",), "output": "b", "shards": "3", "resize": "64", "seed": 1, "verify": "fast"}
     assert job.settings == wanted
     assert (job.rules.keep, job.rules.verify_sources) == (2, True)
@@ -137,7 +139,7 @@ def test_the_command_line_overrides_values_which_are_not_read(tmp_path: Path) ->
         ({"resiz": "1"}, "^unknown setting 'resiz'; did you mean resize"),
     ):
         with pytest.raises(UsageError, match=says):
-            read_job(path, {**given, **wrong}, environ={})
+            read_job(path, {**given, **wrong})
 
 
 @pytest.mark.parametrize(
@@ -240,10 +242,13 @@ WRONG: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "says"), WRONG)
-def test_messages_name_the_place_of_a_mistake(tmp_path: Path, text: str, says: str) -> None:
+def test_messages_name_the_place_of_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    monkeypatch.setenv("TOKEN", "s3cret")
     path = write(tmp_path, f"input: a\noutput: b\n{text}\n")
     with pytest.raises(UsageError) as caught:
-        read_job(path, environ={"TOKEN": "s3cret"})
+        read_job(path)
     message = caught.value.message
     place, _, sentence = says.partition(" ")
     place = f"line {place}".replace(":", ", column ")
@@ -363,7 +368,7 @@ def test_the_file_contains_the_given_settings(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "asked.yaml"
     path.write_bytes(job_text(asked, keep=keep, runner=runner, detected_as=["a\nb: c"]).encode())
-    job = read_job(str(path), environ={}, now=0)
+    job = read_job(str(path))
     assert settings_of(job) == asked
     assert (job.rules.keep, job.rules.keep_days) == (keep, 0)
     assert job.beam == tuple(f"--{name}={value}" for name, value in runner.items())
@@ -391,7 +396,7 @@ def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
     assert not job.hooks and not job.beam
     switched = re.sub(r"^#(?! \S|$)", "", made.text, flags=re.MULTILINE)
     (tmp_path / "all.yaml").write_text(switched)
-    whole = read_job(str(tmp_path / "all.yaml"), environ={})
+    whole = read_job(str(tmp_path / "all.yaml"))
     assert ConvertSettings(**settings_of(whole)) == ConvertSettings(**settings_of(job))
     assert set(whole.settings) == set(CONVERT_SETTINGS) - {"overwrite", "resume"}
     assert set(whole.hooks) == {"refused", "failure"} and whole.beam[0] == "--runner=DataflowRunner"

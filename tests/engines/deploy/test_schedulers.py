@@ -184,7 +184,7 @@ def test_the_parts_of_the_cron_job_fit_together(manifests: dict[str, Any], tmp_p
     assert volumes[places[folder]]["configMap"] == {"name": manifests["ConfigMap"]["metadata"]["name"]}
     assert {item["value"] for item in container["env"]} <= set(places), "the rest cannot be written to"
     (tmp_path / file).write_text(manifests["ConfigMap"]["data"][file])
-    job = read_job(str(tmp_path / file), environ={})
+    job = read_job(str(tmp_path / file))
     wait = container["command"][container["command"].index("--wait") + 1]
     assert float(wait) > job.rules.lease_minutes, "or the lease of a killed pod outlasts the next one"
 
