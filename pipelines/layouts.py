@@ -111,12 +111,10 @@ def _notes(layout: Layout) -> Iterator[str]:
     elif layout.needs is not Needs.LABEL or FeatureRole.LABEL in layout.by_role:
         unused = "; 0 stays free, as for a background" if layout.first_label == 1 else ""
         yield f"Class ids begin at {layout.first_label}{unused}."
-    kept = "left out" if layout.needs is not Needs.OBJECTS else "stored without objects"
-    if layout.needs is Needs.LABEL:
-        kept = "quarantined, or with --unlabelled keep stored with the label -1"
-    if layout.needs in (Needs.SEMANTIC, Needs.PANOPTIC):
-        kept = "quarantined"
     if layout.needs is not Needs.IMAGE:
+        kept = "stored without objects" if layout.needs is Needs.OBJECTS else "quarantined"
+        if layout.needs is Needs.LABEL:
+            kept = f"{kept}, or with --unlabelled keep stored with the label -1"
         yield f"Requires a source with {_NEEDS[layout.needs]}; images without are {kept}."
     of_objects = [spec for spec in layout.features if spec.fill in (*OBJECT_ROLES, FeatureRole.BOXES)]
     if of_objects:
