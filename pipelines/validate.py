@@ -62,9 +62,7 @@ if TYPE_CHECKING:
 #: Words for the depths of a validation.
 _MODES = tuple(depth.word for depth in (CheckDepth.FAST, CheckDepth.FULL, CheckDepth.QUALITY))
 #: Settings of `convert` that decide how a source is listed and that may be given (again) with `--against`.
-_LISTING = (
-    "source", "image_root", "mask_dir", "keep_labels", "include", "exclude", "rename_labels", "folders",
-)  # fmt: skip
+_LISTING = ("source", *prepare.UNSTORED, "rename_labels", "folders")
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
 EXAMPLE = """
 # everything, and statistics of the images
