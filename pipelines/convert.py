@@ -121,7 +121,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
                     output, directory, settings, versions, facts, started, hold=hold, described=described
                 )
                 if progress:
-                    print_inputs(request)
+                    print_inputs(request, without_effect(request.given, request.facts))
                 with show_progress(progress, directory):
                     return _run(job, request, beam_options)
         except BaseException as error:

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import cli, prepare
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import CommandResult
@@ -43,7 +44,7 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
     request = prepare.make_request(values, with_output=False)
     prepare.check_reachable(beam_options, **prepare.places_read(request))
     if progress:
-        print_inputs(request)
+        print_inputs(request, without_effect(request.given, request.facts))
 
     def build(pipeline: Any, scratch: str) -> Any:
         from shardwright.transforms.plan import PlanDataset, PlanShards

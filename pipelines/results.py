@@ -12,7 +12,6 @@ from rich.text import Text
 
 from shardwright.core import storage
 from shardwright.core.sources.folder_tree import CLASS_FOLDERS
-from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import log
 from shardwright.pipelines.tables import ERROR, GOOD, WARNING, console, print_table, visible, warn
 from shardwright.schemas.codes import CheckDepth, Severity, time_in_words
@@ -195,15 +194,13 @@ def _row(tag: str, values: Iterable[object]) -> str:
     return f"<tr>{''.join(f'<{tag}>{html.escape(text)}</{tag}>' for text in texts)}</tr>"
 
 
-def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None) -> None:
+def print_inputs(request: ConversionRequest, notes: Iterable[str]) -> None:
     """Prints the detected kind of unclear inputs, and the settings without an effect, on stderr.
 
     Args:
       request: The checked request.
-      notes: A sentence for each setting without an effect; None to derive them from the settings.
+      notes: A sentence for each setting without an effect.
     """
-    if notes is None:
-        notes = without_effect(request.given, request.facts)
     for item in request.inputs:
         if item.detected_as != CLASS_FOLDERS:
             log.about(item.path, item.detected_as)
