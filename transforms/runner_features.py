@@ -24,9 +24,7 @@ class WorkerOptions(PipelineOptions):
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--pool", default="", choices=("", *POOLS), help="threads or processes")
         parser.add_argument(
-            "--gcs_user_project",
-            default=None,
-            help="project that pays for requests to gs:// buckets whose requesters pay",
+            "--gcs_user_project", help="project that pays for requests to gs:// buckets whose requesters pay"
         )
 
 
