@@ -39,12 +39,7 @@ from shardwright.schemas.configuration.settings import (
 )
 from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.schemas.errors import UsageError, as_sentence, nearest
-from shardwright.schemas.plain_yaml import (
-    NotPlain,
-    WrongValue,
-    load_plain_yaml,
-    places_of_keys,
-)
+from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml, places_of_keys
 from shardwright.schemas.units import is_or_are
 
 _Command = str | Annotated[list[str], Field(min_length=1)]

@@ -79,11 +79,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     from shardwright.core.shards.reuse import ReusableBuilds
     from shardwright.transforms.building_blocks import CallOnce
     from shardwright.transforms.plan import PlanDataset, PlanShards
-    from shardwright.transforms.rebuild import (
-        CompareWithPrevious,
-        PublishVersion,
-        VerifyVersion,
-    )
+    from shardwright.transforms.rebuild import CompareWithPrevious, PublishVersion, VerifyVersion
     from shardwright.transforms.write_shards import WritePlannedShards
 
     settings = task.settings

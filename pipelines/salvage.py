@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import (
-    left_behind,
-    read_dataset,
-    remove_work_leftovers,
-    stored_document,
-)
+from shardwright.core.dataset_files import left_behind, read_dataset, remove_work_leftovers, stored_document
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.salvage.commit import SalvageJob
@@ -33,14 +28,7 @@ from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import description_of, run_pipeline
 from shardwright.pipelines.tables import console, warn
 from shardwright.schemas.configuration.settings import SUFFIXES
-from shardwright.schemas.dataset import (
-    DATASET_JSON,
-    LOST_JSONL,
-    OUTCOME_JSON,
-    WORK_DIR,
-    Dataset,
-    pretty_json,
-)
+from shardwright.schemas.dataset import DATASET_JSON, LOST_JSONL, OUTCOME_JSON, WORK_DIR, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.plain_text import printable, shell_word
 from shardwright.schemas.plan import shard_file

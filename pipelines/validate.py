@@ -41,13 +41,7 @@ from shardwright.pipelines.results import print_findings, print_statistics, refu
 from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, visible
 from shardwright.schemas.codes import DECODED, OF_SOURCE, QUALITY, CheckDepth, FindingCode, Severity
-from shardwright.schemas.configuration.gates import (
-    OF_DATASET,
-    Expectations,
-    GateFile,
-    Thresholds,
-    gates_from,
-)
+from shardwright.schemas.configuration.gates import OF_DATASET, Expectations, GateFile, Thresholds, gates_from
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, settings_from
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML, RUN_JSON, WORK_DIR, Dataset
 from shardwright.schemas.drift import Previous

@@ -22,12 +22,7 @@ from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.statistics import Statistics
-from shardwright.transforms.building_blocks import (
-    CallOnce,
-    added_findings,
-    added_statistics,
-    composite,
-)
+from shardwright.transforms.building_blocks import CallOnce, added_findings, added_statistics, composite
 from shardwright.transforms.runner_features import report_sink
 from shardwright.transforms.validate import Validated
 
