@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -43,8 +43,8 @@ from shardwright.schemas.configuration.setting import settings_of
 from shardwright.schemas.configuration.settings import NOT_FOR_REBUILDS, REBUILD_SETTINGS, RebuildSettings
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.labels import check_carried
-from shardwright.schemas.plan import Plan, SplitsFrom
-from shardwright.schemas.version import VERSIONS_DIR, InputState, VersionRecord, next_version
+from shardwright.schemas.plan import Plan
+from shardwright.schemas.version import VERSIONS_DIR, VersionRecord, next_version
 
 EXAMPLE = """
 # the next version of a dataset, as a scheduler does it every night
@@ -206,14 +206,10 @@ def rebuild(
             log.note(sentence, written=True)
     existed = places.nearest_existing(output)
 
-    def notes_on(state: InputState) -> Iterator[str]:
-        facts = replace(request.facts, splits_from=SplitsFrom(state.splits_from))
-        return without_effect(request.given, facts, request.facts)
-
     def work(task: RebuildTask) -> None:
         try:
             # A job that outlives this process compares the input itself.
-            ended = task.lease.pid and not described and end_if_unchanged(task, request, notes_on)
+            ended = task.lease.pid and not described and end_if_unchanged(task, request)
         except Exception as error:
             raise as_shardwright_error(error) from error
         if not ended:

@@ -6,7 +6,7 @@ its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from shardwright.core import storage
@@ -20,24 +20,23 @@ from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.listing import ListingDigest, add_up, input_parts, list_part
 from shardwright.core.sources.source import Context, InputPart
 from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.unused_settings import without_effect
 from shardwright.core.validation.directory import compare_files
 from shardwright.core.versions import read_pointer
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import InputState, version_path
 
 
-def end_if_unchanged(
-    task: RebuildTask, request: ConversionRequest, notes: Callable[[InputState], Iterable[str]]
-) -> bool:
+def end_if_unchanged(task: RebuildTask, request: ConversionRequest) -> bool:
     """Ends a rebuild as `finish` does if request and input are those of the latest version.
 
     Args:
       task: The rebuild.
       request: The checked request.
-      notes: Returns the sentences that a rebuild shows once it has listed this input.
 
     Returns:
       Whether the rebuild has ended. Otherwise nothing was decided.
@@ -67,7 +66,8 @@ def end_if_unchanged(
     decision = Decision(False, 0, scrubbed=scrubbed, input=state)
     if decision.damaged:
         return False
-    PROGRESS.tell(*notes(state))
+    facts = replace(request.facts, splits_from=SplitsFrom(state.splits_from))
+    PROGRESS.tell(*without_effect(request.given, facts, request.facts))
     PROGRESS.tree = state.tree
     report_decision(task, previous, decision, state)
     finish(task, previous, decision, None)
