@@ -29,8 +29,14 @@ if TYPE_CHECKING:
 
 #: Columns of a ledger's table, after the split.
 LEDGER_COLUMNS = ("listed", "written", "quarantined", "filtered", "deduplicated")
-#: Counts in the outcome of a conversion that `--json` prints.
-_COUNTS = ("kept", "animated", "damaged", "warned", "reused_shards")
+#: Counts in the outcome of a conversion -> what is counted, and what happened to it.
+_COUNTS = {
+    "kept": ("image", "kept byte for byte"),
+    "animated": ("animation", "reduced to the first frame"),
+    "damaged": ("damaged image", "kept with pixels that the decoder made up (--damaged keep)"),
+    "warned": ("image", "with a harmless decoder warning (decoder_warning in the ledgers)"),
+    "reused_shards": ("shard", "reused from the previous run"),
+}
 #: Fields of the outcome of a rebuild that `--json` prints.
 _OF_REBUILD = (
     "state", "previous", "fingerprint", "records", "work", "changes", "reasons", "scrub", "seconds",
@@ -280,14 +286,7 @@ def print_convert_summary(result: ConvertResult) -> None:
     for path, detected_as in zip(result.run["input"], result.run["detected_as"]):
         out.print(f"  {path}: {detected_as}")
     out.print(f"  {result.run['workers']['text']}{_read_text(result.metrics)}")
-    notes = {
-        "kept": ("image", "kept byte for byte"),
-        "animated": ("animation", "reduced to the first frame"),
-        "damaged": ("damaged image", "kept with pixels that the decoder made up (--damaged keep)"),
-        "warned": ("image", "with a harmless decoder warning (decoder_warning in the ledgers)"),
-        "reused_shards": ("shard", "reused from the previous run"),
-    }
-    for name, (noun, text) in notes.items():
+    for name, (noun, text) in _COUNTS.items():
         if outcome.get(name):
             out.print(f"  {counted(outcome[name], noun)} {text}")
     if outcome.get("boxes"):
