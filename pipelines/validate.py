@@ -9,9 +9,8 @@ import os
 import platform
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +111,8 @@ def build_validate(
     pipeline: Any,
     target: Target,
     mode: str,
-    write: Callable[[Results], ValidationReport],
+    files: ResultFiles,
+    gates: GateFile,
     comparison: Comparison | None,
     previous: Previous | None,
 ) -> Any:
@@ -122,7 +122,8 @@ def build_validate(
       pipeline: A Beam pipeline.
       target: What to validate.
       mode: Mode: fast, full or quality.
-      write: Writes the results, and returns the report of them.
+      files: Paths of the results.
+      gates: Which findings are errors, and expectations about the dataset.
       comparison: Source to compare it with.
       previous: The previous dataset, for the page.
 
@@ -165,7 +166,7 @@ def build_validate(
             printable(target.name), dataset, depth, checks, findings, statistics,
             directory=directory or "", paths=paths, against=against, previous=previous,
         )  # fmt: skip
-        return write(results)
+        return write_results(files, results, gates)
 
     return begin | "Report" >> beam.Map(
         report,
@@ -265,9 +266,8 @@ def validate(
                 from shardwright.pipelines.diff import images_since
 
                 before = images_since(previous, target.directory, beam_options, progress)
-            write = partial(write_results, files, gates=gates)
             result: ValidationReport = prepare.run_for_result(
-                lambda pipeline, _: build_validate(pipeline, target, mode, write, comparison, before),
+                lambda pipeline, _: build_validate(pipeline, target, mode, files, gates, comparison, before),
                 beam_options,
                 progress,
             )
