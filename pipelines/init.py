@@ -122,11 +122,9 @@ def init(
 
 
 def _check_place(file: str, overwrite: bool) -> None:
-    if not file:
-        return
     check_result_place("--file", file)
     with storage.translated_errors("look for", file):
-        if not overwrite and storage.exists(file):
+        if file and not overwrite and storage.exists(file):
             raise UsageError(
                 f"--file {file} already exists; name another file, or replace it with --overwrite."
             )

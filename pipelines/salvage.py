@@ -231,9 +231,8 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
     files = files_of_output(output, holder)
     # An unfinished salvage of the same dataset is repeated.
     mark = stored_document(output, _MARK) if _MARK in files and DATASET_JSON not in files else None
-    if not files or mark == {"dataset": printable(target.name)}:
-        return
-    raise UsageError(f"--output {output} is not empty; choose another place.")
+    if files and mark != {"dataset": printable(target.name)}:
+        raise UsageError(f"--output {output} is not empty; choose another place.")
 
 
 def print_salvage_summary(result: SalvageResult) -> None:
