@@ -123,8 +123,7 @@ class SplitBalance(NamedTuple):
         lines += map(str, self.missing[:_SENTENCES])
         if len(self.missing) > _SENTENCES:
             more = len(self.missing) - _SENTENCES
-            verb = "lacks" if more == 1 else "lack"
-            lines.append(" ".join((counted(more, "more split"), verb, "classes.")))
+            lines.append(counted(more, "more split lacks classes.", "more splits lack classes."))
         return lines
 
 

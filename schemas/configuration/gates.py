@@ -28,7 +28,7 @@ from shardwright.schemas.errors import UsageError, as_sentence, nearest
 from shardwright.schemas.findings import Gates, Violation
 from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml, places_of_keys
 from shardwright.schemas.sample_types import SAMPLE_TYPES
-from shardwright.schemas.units import beside_limit, counted, is_or_are, listed, percent_beside_limit
+from shardwright.schemas.units import beside_limit, counted, listed, percent_beside_limit
 from shardwright.schemas.values import quoted_value
 
 #: Maximum number of classes that a message lists.
@@ -203,19 +203,18 @@ def _unmet(expected: GateFile, facts: DatasetFacts) -> Iterator[tuple[str, str]]
             )
     yield from _classes(expected, facts)
     classes = sum(count > 0 for count in facts.classes.values())
-    have = "has" if classes == 1 else "have"
-    yield from _between(expected, "classes", classes, f"{counted(classes, 'class')} {have} images")
+    with_images = counted(classes, "class has images", "classes have images")
+    yield from _between(expected, "classes", classes, with_images)
     for name, count in sorted(facts.formats.items()):
         if expected.allowed_formats and count and name not in expected.allowed_formats:
-            yield "allowed_formats", f"{counted(count, 'image')} {is_or_are(count)} stored as {name}"
+            yield "allowed_formats", f"{counted(count, 'image is', 'images are')} stored as {name}"
     for name, count in sorted(facts.dtypes.items()):
         if expected.allowed_dtypes and count and name not in expected.allowed_dtypes:
-            have = "has" if count == 1 else "have"
-            yield "allowed_dtypes", f"{counted(count, 'image')} {have} samples of type {name}"
+            yield "allowed_dtypes", f"{counted(count, 'image has', 'images have')} samples of type {name}"
     for side, values in (("width", facts.widths), ("height", facts.heights)):
         if values is not None:
-            yield from _between(expected, side, values[0], f"the smallest {side} is {{}}", above=False)
-            yield from _between(expected, side, values[1], f"the largest {side} is {{}}", below=False)
+            yield from _between(expected, side, values[0], f"the smallest {side} is {values[0]}", above=False)
+            yield from _between(expected, side, values[1], f"the largest {side} is {values[1]}", below=False)
     most = expected.max_aspect_ratio
     if most is not None and facts.aspect_ratio is not None and _exceeds(facts.aspect_ratio, most):
         value, limit = beside_limit(facts.aspect_ratio, most)
@@ -244,9 +243,9 @@ def _between(
 ) -> Iterator[tuple[str, str]]:
     least, most = getattr(expected, f"min_{what}"), getattr(expected, f"max_{what}")
     if below and least is not None and value < least:
-        yield f"min_{what}", f"{text.format(value)}, less than {least}"
+        yield f"min_{what}", f"{text}, less than {least}"
     if above and most is not None and value > most:
-        yield f"max_{what}", f"{text.format(value)}, more than {most}"
+        yield f"max_{what}", f"{text}, more than {most}"
 
 
 def _classes(expected: GateFile, facts: DatasetFacts) -> Iterator[tuple[str, str]]:
@@ -348,15 +347,15 @@ class Thresholds(FileModel):
     """Other software."""
 
 
-#: Limits on changed images -> kind of change, and what a message says about it.
+#: Limit on changed images -> kind of change, and what a message says about one such image and about several.
 IMAGE_LIMITS = {
-    "max_added_fraction": (Kind.ADDED, "are new"),
-    "max_removed_fraction": (Kind.REMOVED, "are gone"),
-    "max_renamed_fraction": (Kind.RENAMED, "have a different key"),
-    "max_changed_fraction": (Kind.CHANGED, "have a different source"),
-    "max_re_encoded_fraction": (Kind.RE_ENCODED, "are stored differently"),
-    "max_label_change_fraction": (Kind.RELABELLED, "have different classes"),
-    "max_split_move_fraction": (Kind.MOVED, "are in a different split"),
+    "max_added_fraction": (Kind.ADDED, "is new", "are new"),
+    "max_removed_fraction": (Kind.REMOVED, "is gone", "are gone"),
+    "max_renamed_fraction": (Kind.RENAMED, "has a different key", "have a different key"),
+    "max_changed_fraction": (Kind.CHANGED, "has a different source", "have a different source"),
+    "max_re_encoded_fraction": (Kind.RE_ENCODED, "is stored differently", "are stored differently"),
+    "max_label_change_fraction": (Kind.RELABELLED, "has different classes", "have different classes"),
+    "max_split_move_fraction": (Kind.MOVED, "is in a different split", "are in a different split"),
 }
 
 
@@ -392,13 +391,11 @@ def _check_records(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
 
 def _check_images(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
     records = f"{counted(drift.records.all.old, 'record')} of the old dataset"
-    for name, (kind, what) in IMAGE_LIMITS.items():
+    for name, (kind, one, several) in IMAGE_LIMITS.items():
         share, limit = drift.fraction(kind), getattr(thresholds, name)
         if limit is not None and share > limit:
             value, most = percent_beside_limit(share, limit)
-            count = drift.changes.total(kind)
-            verb = is_or_are(count) if what.startswith("are") else "has" if count == 1 else "have"
-            text = f"{counted(count, 'image')} {verb} {what.partition(' ')[2]}"
+            text = counted(drift.changes.total(kind), f"image {one}", f"images {several}")
             yield _error(name, f"{text}, {value} of the {records} (limit {most})", share, limit)
     bad, limit = drift.bad_fraction.new, thresholds.max_bad_fraction
     if limit is not None and bad > limit:
@@ -470,32 +467,23 @@ def _unknown(name: str, what: str, limit: float, advice: str) -> Violation:
     return _error(name, f"{quoted_value(what)} cannot be checked, because {advice}", None, limit)
 
 
-#: Policy -> its message about one name, and about several.
-_POLICY_TEXTS = {
-    "new_classes": ("new class", "new classes"),
-    "vanished_classes": ("class no longer has records", "classes no longer have records"),
-    "renumbered_classes": ("class has a different id", "classes have different ids"),
-    "changed_features": ("feature differs", "features differ"),
-    "changed_settings": ("setting differs", "settings differ"),
-    "changed_versions": ("software version differs", "software versions differ"),
-}
-
-
 def _check_policies(drift: Drift, thresholds: GateFile) -> Iterator[Violation]:
-    differences = drift.made
-    names_of_policies = {
-        "new_classes": drift.classes.new,
-        "vanished_classes": drift.classes.vanished,
-        "renumbered_classes": tuple(drift.classes.renumbered),
-        "changed_features": (*differences.get("layout", ()), *differences.get("features", ())),
-        "changed_settings": tuple(differences.get("settings", ())),
-        "changed_versions": tuple(differences.get("versions", ())),
-    }
-    for name, names in names_of_policies.items():
+    vanished, renumbered, made = drift.classes.vanished, drift.classes.renumbered, drift.made
+    features = (*made.get("layout", ()), *made.get("features", ()))
+    settings, versions = made.get("settings", ()), made.get("versions", ())
+    differences = (
+        ("new_classes", drift.classes.new, "new class", "new classes"),
+        ("vanished_classes", vanished, "class no longer has records", "classes no longer have records"),
+        ("renumbered_classes", renumbered, "class has a different id", "classes have different ids"),
+        ("changed_features", features, "feature differs", "features differ"),
+        ("changed_settings", settings, "setting differs", "settings differ"),
+        ("changed_versions", versions, "software version differs", "software versions differ"),
+    )
+    for name, names, one, several in differences:
         policy = getattr(thresholds, name)
         if names and policy is not Policy.ALLOW:
             severity = Severity.WARNING if policy is Policy.WARN else Severity.ERROR
-            amount = counted(len(names), *_POLICY_TEXTS[name])
+            amount = counted(len(names), one, several)
             some = listed(map(quoted_value, names), _SHOWN_NAMES)
             message = f"{name}: {amount} ({some}; the gate says {policy.value})"
             yield Violation(_DRIFT, name, severity, message, len(names), policy.value)
