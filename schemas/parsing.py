@@ -59,14 +59,12 @@ def parsing_of(spec: FeatureSpec) -> Parsing:
     dtype = DTYPES[spec.type]
     if spec.encoding is Encoding.TENSOR:  # the bytes contain its shape
         return Parsing(ParsingKind.FIXED, (), dtype, _absent_tensor(spec) if spec.optional else None)
-    sizes = [size for size in spec.shape if size is not None]
-    if len(sizes) == len(spec.shape):
-        absent = _ABSENT[spec.type]
-        length = spec.length or 0
-        default = (absent if spec.shape == () else (absent,) * length) if spec.optional else None
-        return Parsing(ParsingKind.FIXED, spec.shape, dtype, default)  # type: ignore[arg-type]
-    row = tuple(sizes) if spec.shape[0] is None and len(sizes) == len(spec.shape) - 1 else ()
-    return Parsing(ParsingKind.SEQUENCE, row, dtype)
+    sizes = tuple(size for size in spec.shape if size is not None)
+    if sizes != spec.shape:
+        return Parsing(ParsingKind.SEQUENCE, () if None in spec.shape[1:] else sizes, dtype)
+    absent = _ABSENT[spec.type]
+    default = (absent if sizes == () else (absent,) * prod(sizes)) if spec.optional else None
+    return Parsing(ParsingKind.FIXED, sizes, dtype, default)
 
 
 def _absent_tensor(spec: FeatureSpec) -> bytes:
