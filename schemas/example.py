@@ -137,11 +137,8 @@ PARSING = threading.RLock()
 @cache
 def _messages() -> Mapping[str, type[Any]]:
     """Returns the message classes `Example` and `TensorProto`."""
-    from google.protobuf import (  # `layouts` starts without it
-        descriptor_pb2,
-        descriptor_pool,
-        message_factory,
-    )
+    # The command `layouts` starts without it.
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     kind = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package=_PROTO_PACKAGE, syntax="proto3")
@@ -323,11 +320,10 @@ def parse_tensor(data: bytes) -> Tensor:
     if number not in _BY_NUMBER:
         raise ValueError(f"type {number} of TensorFlow is not among those that are read")
     dtype, letter = _BY_NUMBER[number]
-    count = prod(sides)
-    there = len(texts) if dtype == "object" else len(content)
-    if there != count * (1 if dtype == "object" else struct.calcsize(f"<{letter}")):
+    values, size = (texts, 1) if dtype == "object" else (content, struct.calcsize(f"<{letter}"))
+    if len(values) != prod(sides) * size:
         raise ValueError(f"its content does not fill its shape {sides}")
-    return Tensor(dtype, sides, texts if dtype == "object" else content)
+    return Tensor(dtype, sides, values)
 
 
 def _field(number: int, content: bytes) -> bytes:
