@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from shardwright.schemas.dataset import SAMPLES_JPG, Dataset, sample_types, stored_formats
 from shardwright.schemas.feature_roles import CLASS_ROLES, FeatureRole
@@ -60,19 +58,18 @@ def readme_md(dataset: Dataset) -> str:
     settings, origin = dataset.plan.settings, dataset.provenance
     texts = dict(zip(dataset.labels, dataset.plan.label_texts))
     resized = f"fitted to {settings['resize']} ({settings['fit']})" if settings.get("resize") else ""
-    filters: dict[str, Callable[..., Any]] = {
-        "yaml": _quoted,
-        "plain": _plain,
-        "code": _code,
-        "counted": counted,
-        "number": lambda count: f"{count:,}",
-        "size": format_size,
-        "shape": shape_text,
-        "meaning": lambda spec: meaning_of(spec, dataset),
-    }
     return fill_in(
         _TEMPLATE,
-        filters,
+        {
+            "yaml": _quoted,
+            "plain": _plain,
+            "code": _code,
+            "counted": counted,
+            "number": lambda count: f"{count:,}",
+            "size": format_size,
+            "shape": shape_text,
+            "meaning": lambda spec: meaning_of(spec, dataset),
+        },
         dataset=dataset,
         origin=origin,
         hub_licenses=HUB_LICENSES,
@@ -88,10 +85,11 @@ def readme_md(dataset: Dataset) -> str:
         tfds_reads_it=is_readable(dataset),
         formats=stored_formats(dataset),
         resized=resized or "not resized",
-        types=[f"{counted(dataset.dtypes[name], 'image')} of {name}" for name in sample_types(dataset)]
-        if dataset.dtypes
-        else [],
-        ledger=dataset.ledger,
+        types=[
+            f"{counted(dataset.dtypes[name], 'image')} of {name}"
+            for name in sample_types(dataset)
+            if name in dataset.dtypes
+        ],
         citation=origin.citation.strip().splitlines(),
         fence=_fence(origin.citation),
     )

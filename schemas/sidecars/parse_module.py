@@ -34,7 +34,7 @@ def parse_py(dataset: Dataset) -> str:
     read = "tf.data.TFRecordDataset"
     return fill_in(
         _TEMPLATE,
-        {"in_docstring": _in_docstring},
+        {"in_docstring": lambda text: text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')},
         summary=f"Reads the dataset {_one_line(dataset.name)} (layout {_one_line(dataset.layout)}) with "
         "TensorFlow alone.",
         counts=f"Records: {splits or 'none'}; {classes}.",
@@ -64,10 +64,6 @@ def _printed(dataset: Dataset) -> str:
 def _one_line(text: str) -> str:
     """Returns a name without line ends and control characters."""
     return quoted(text)[1:-1]
-
-
-def _in_docstring(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
 
 
 def _labels(dataset: Dataset) -> str:

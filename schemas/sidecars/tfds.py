@@ -121,15 +121,14 @@ def is_readable(dataset: Dataset) -> bool:
 
 def _feature(spec: FeatureSpec, dataset: Dataset) -> _Json:
     """Returns a feature's entry in `features.json`."""
-    if spec.encoding is not Encoding.PLAIN:
-        return _values(spec, _scalar(spec))
-    if spec.fill is FeatureRole.ENCODED:
+    role = spec.fill if spec.encoding is Encoding.PLAIN else None
+    if role is FeatureRole.ENCODED:
         return _picture(dataset)
-    if spec.fill in (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY) and not spec.optional:
+    if role in (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY) and not spec.optional:
         return _class_mask(dataset)
-    if spec.fill is FeatureRole.BOXES:
+    if role is FeatureRole.BOXES:
         return _sequence(_custom("bounding_boxes.BBoxFeature", {}))
-    if spec.fill in (FeatureRole.LABEL, FeatureRole.OBJECT_LABEL):
+    if role in (FeatureRole.LABEL, FeatureRole.OBJECT_LABEL):
         names = class_names(dataset.labels, dataset.first_label)
         return _values(spec, _custom("class_label_feature.ClassLabel", {"names": names}))
     return _values(spec, _scalar(spec))
