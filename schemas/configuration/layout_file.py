@@ -287,6 +287,11 @@ def _check(layout: layouts.Layout) -> None:
                 f"features: {spec.name}: only a layout with needs: {needs} always has {spec.fill}; write "
                 "that, or optional: true"
             )
+        if layout.needs is Needs.IMAGE and spec.fill in CLASS_ROLES:
+            raise wrong(
+                f"features: {spec.name}: a layout with needs: image has no classes; drop the feature, or "
+                "write needs: label"
+            )
     if len({spec.pixel_type for spec in layout.features if spec.fill is FeatureRole.ENCODED}) > 1:
         raise wrong("the features with fill: encoded state different types; give all of them the same dtype")
     if layout.needs is Needs.LABEL and roles.keys().isdisjoint(CLASS_ROLES):
@@ -294,13 +299,6 @@ def _check(layout: layouts.Layout) -> None:
             "no feature holds the class; add one with fill: label, or write needs: image for images without "
             "classes (or say what else it needs)"
         )
-    if layout.needs is Needs.IMAGE:
-        for spec in layout.features:
-            if spec.fill in CLASS_ROLES:
-                raise wrong(
-                    f"features: {spec.name}: a layout with needs: image has no classes; drop the feature, or "
-                    "write needs: label"
-                )
 
 
 def _unnested(value: Any) -> tuple[tuple[int, ...], list[Any]]:
