@@ -174,10 +174,8 @@ class QuarantineReason(_Code):
         "decoding takes far more memory than the pixels that --max_pixels allows",
     )
     DECODER_CRASHED = "DECODER_CRASHED", "the decoder crashed on it"
-    DECODE_TIMEOUT = (
-        "DECODE_TIMEOUT",
-        "decoding took too long",
-    )  # reserved: the clock never decides whether an image is left out
+    # Reserved: the clock never decides whether an image is left out.
+    DECODE_TIMEOUT = "DECODE_TIMEOUT", "decoding took too long"
     MAP_FAILED = "MAP_FAILED", "the function of --map failed on it"
     DAMAGED_RECORD = "DAMAGED_RECORD", "its record could not be saved from a damaged shard"
 

@@ -189,7 +189,6 @@ def as_in_keys(name: str) -> str:
 #: `tf.strings.to_number(text, tf.int64)`. So a generated id is a number from 0 to 2^63 - 1. An id in a record
 #: of the source stays as it is.
 _NUMBER = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
-_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 def number_text(value: int | str) -> str:
@@ -201,7 +200,7 @@ def number_text(value: int | str) -> str:
     if isinstance(value, str) and not _NUMBER.match(value):
         return ""
     number = int(value)
-    return str(number) if _LOWEST <= number <= _HIGHEST else ""
+    return str(number) if -(2**63) <= number < 2**63 else ""
 
 
 def number_of_key(key: str) -> int:

@@ -48,8 +48,7 @@ def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> byt
 
 def _case(group: str, name: str, found: FindingsOfCode | None) -> ElementTree.Element:
     """Returns a test case with its findings, which are errors or not."""
-    names = {"classname": f"shardwright.{group}", "name": name, "time": "0"}
-    case = ElementTree.Element("testcase", names)
+    case = ElementTree.Element("testcase", classname=f"shardwright.{group}", name=name, time="0")
     if found is None or not found.count:
         return case
     text = "\n".join(_line(finding) for finding in found.findings[:_SHOWN])

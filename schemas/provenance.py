@@ -81,12 +81,11 @@ def parse_creators(text: str) -> list[Creator]:
     """
     creators = []
     for part in one_line(text).split(";") if text else ():
-        name = part.strip()
-        is_organization = name.startswith(_ORGANIZATION)
-        name = name.removeprefix(_ORGANIZATION).strip() if is_organization else name
+        stated = part.strip()
+        name = stated.removeprefix(_ORGANIZATION).strip()
         if not name:
             raise ValueError("a name is empty; separate names by one ;")
-        creators.append(Creator(name, is_organization))
+        creators.append(Creator(name, stated.startswith(_ORGANIZATION)))
     return creators
 
 
