@@ -147,11 +147,8 @@ class Dataset:
     @cached_property
     def fingerprint(self) -> str:
         """The identity of the dataset: its shards' checksums, labels and features."""
-        return fingerprint(
-            {shard.file: shard.sha256 for shard in self.shards},
-            self.labels,
-            to_json(self.features),
-        )
+        sha256_of = {shard.file: shard.sha256 for shard in self.shards}
+        return fingerprint(sha256_of, self.labels, to_json(self.features))
 
     @property
     def record_layout(self) -> Layout:
@@ -193,9 +190,8 @@ class Dataset:
     @property
     def split_shares(self) -> SplitShares | None:
         """How far the splits meet their shares; None if `--splits` alone decides them."""
-        return self.plan.split_shares(
-            {split: self.records(split) for split in self.splits}, self.class_counts
-        )
+        records = {split: self.records(split) for split in self.splits}
+        return self.plan.split_shares(records, self.class_counts)
 
     @property
     def shards(self) -> list[Shard]:

@@ -197,10 +197,8 @@ def _unmet(expected: GateFile, facts: DatasetFacts) -> Iterator[tuple[str, str]]
     for split, least in expected.min_images_per_split.items():
         count = facts.records.get(split, 0)
         if count < least:
-            yield (
-                "min_images_per_split",
-                f"split {split!r} has {counted(count, 'image')}, less than {least:,}",
-            )
+            images = counted(count, "image")
+            yield "min_images_per_split", f"split {split!r} has {images}, less than {least:,}"
     yield from _classes(expected, facts)
     classes = sum(count > 0 for count in facts.classes.values())
     with_images = counted(classes, "class has images", "classes have images")
@@ -227,10 +225,8 @@ def _unmet(expected: GateFile, facts: DatasetFacts) -> Iterator[tuple[str, str]]
         count = facts.findings.get(code, 0)
         if _exceeds(count, share * total):
             value, limit = percent_beside_limit(count / total if total else 0.0, share)
-            yield (
-                "max_fraction",
-                f"{value} of the records are {code} ({count:,} of {total:,}; limit {limit})",
-            )
+            numbers = f"{count:,} of {total:,}"
+            yield "max_fraction", f"{value} of the records are {code} ({numbers}; limit {limit})"
 
 
 def _exceeds(value: float, limit: float) -> bool:

@@ -142,12 +142,11 @@ def _picture(dataset: Dataset) -> _Json:
     formats = set(stored_formats(dataset))
     if formats & {"raw", "webp"} or ("uint16" in types and formats != {"png"}):
         return _text_feature()
-    image = {"dtype": widest(types), "shape": _dimensions(shape)}
+    image: _Json = {"dtype": widest(types), "shape": _dimensions(shape)}
     # TFDS requires the number of channels if the format of a picture is given.
-    surely = stored in ("jpeg", "png") and shape[2] is not None
-    return _connector(
-        "image_feature.Image", "image", {**image, "encodingFormat": stored} if surely else image
-    )
+    if stored in ("jpeg", "png") and shape[2] is not None:
+        image["encodingFormat"] = stored
+    return _connector("image_feature.Image", "image", image)
 
 
 def _class_mask(dataset: Dataset) -> _Json:
@@ -156,10 +155,8 @@ def _class_mask(dataset: Dataset) -> _Json:
     if not dataset.labels or len(names) > _MAX_ID_OF_8_BITS or dataset.keeps_unlabelled:
         return _text_feature()  # a record without a mask has empty bytes, which cannot be decoded
     height, width, _ = picture_shape(dataset.plan.settings)
-    return _custom(
-        "labeled_image.LabeledImage",
-        {"labels": names, "shape": [height, width, 1], "encoding_format": "png"},
-    )
+    arguments = {"labels": names, "shape": [height, width, 1], "encoding_format": "png"}
+    return _custom("labeled_image.LabeledImage", arguments)
 
 
 def _values(spec: FeatureSpec, scalar: _Json) -> _Json:
@@ -187,9 +184,8 @@ def _text_feature() -> _Json:
 
 
 def _tensor(dtype: str, shape: _Shape, encoding: str = "none") -> _Json:
-    return _connector(
-        "tensor_feature.Tensor", "tensor", {"dtype": dtype, "encoding": encoding, "shape": _dimensions(shape)}
-    )
+    content = {"dtype": dtype, "encoding": encoding, "shape": _dimensions(shape)}
+    return _connector("tensor_feature.Tensor", "tensor", content)
 
 
 def _sequence(each: _Json) -> _Json:
