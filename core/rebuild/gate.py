@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -87,18 +86,15 @@ def commit_version(
 
 def work_of(results: Sequence[ShardResult]) -> dict[str, int]:
     """Returns counts of the work done for a version."""
-    counts: Counter[str] = Counter()
-    for result in results:
-        if result.reused:
-            counts["reused_shards"] += bool(result.header.file)
-            continue
-        counts["copied"] += result.copied
-        counts["converted"] += result.header.records - result.copied
-        counts["quarantined"] += result.header.counts.get(Outcome.QUARANTINED, 0)
-    names = ("reused_shards", "copied", "converted", "quarantined")
+    shards = [result for result in results if result.header.file]
+    built = [result for result in results if not result.reused]
+    copied = sum(result.copied for result in built)
     return {
-        "shards": sum(bool(result.header.file) for result in results),
-        **{name: counts[name] for name in names},
+        "shards": len(shards),
+        "reused_shards": sum(result.reused for result in shards),
+        "copied": copied,
+        "converted": sum(result.header.records for result in built) - copied,
+        "quarantined": sum(result.header.counts.get(Outcome.QUARANTINED, 0) for result in built),
     }
 
 
