@@ -194,6 +194,16 @@ def check_version_files(directory: str, dataset: Dataset, files: Sequence[str]) 
             yield _wrong(file, f"{version.CHECK_LIST} does not list it")
 
 
+def stored_sha256(path: str) -> str | None:
+    """Returns the sha256 of a file; None if it is missing.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    data = storage.read_if_exists(path)
+    return None if data is None else hashlib.sha256(data).hexdigest()
+
+
 def other_digest(true: str, recorded: object, where: str = DATASET_JSON) -> str:
     """Returns a short text with a file's sha256 and the one that another file states."""
     return f"its sha256 begins {true[:_HEX]}, {where} says {str(recorded)[:_HEX]}"
@@ -214,12 +224,8 @@ def compare_files(
     Raises:
       EngineError: If the storage failed.
     """
-
-    def digest(file: str) -> str | None:
-        data = storage.read_if_exists(storage.join(directory, file))
-        return None if data is None else hashlib.sha256(data).hexdigest()
-
-    for (file, sha256), true in zip(recorded.items(), storage.at_once(digest, recorded)):
+    paths = [storage.join(directory, file) for file in recorded]
+    for (file, sha256), true in zip(recorded.items(), storage.at_once(stored_sha256, paths)):
         if true is None:
             yield Finding(code, f"the file is missing; {writer} wrote it", file)
         elif true != sha256:
@@ -232,8 +238,7 @@ def check_sidecars(dataset: Dataset, directory: str) -> Iterator[Finding]:
     Raises:
       EngineError: If the storage failed.
     """
-    code = FindingCode.SIDECAR_MISMATCH
-    yield from compare_files(directory, dataset.sidecars, code, DATASET_JSON, "convert")
+    return compare_files(directory, dataset.sidecars, FindingCode.SIDECAR_MISMATCH, DATASET_JSON, "convert")
 
 
 def _read(directory: str, file: str) -> bytes:

@@ -25,6 +25,7 @@ from shardwright.core import storage
 from shardwright.core.images.encode import codec_versions
 from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.validation.directory import stored_sha256
 from shardwright.core.validation.duplicates import ComparedRecord
 from shardwright.core.validation.outliers import odd_pictures
 from shardwright.core.validation.shard import Digest, ShardCheck, ShardTask, SoundRecords, check_shard
@@ -278,13 +279,6 @@ def _files(task: ShardTask) -> dict[str, Any]:
     return {
         "file": task.file,
         "sha256": task.expected.sha256,
-        "ledger": _sha256(task.ledger_path),
-        "index": _sha256(task.index_path),
+        "ledger": stored_sha256(task.ledger_path) if task.ledger_path else None,
+        "index": stored_sha256(task.index_path) if task.index_path else None,
     }
-
-
-def _sha256(path: str) -> str | None:
-    try:
-        return hashlib.sha256(storage.read_bytes(path)).hexdigest() if path else None
-    except FileNotFoundError:
-        return None
