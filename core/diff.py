@@ -140,17 +140,16 @@ def loaded(data: bytes, ledger: LedgerFile) -> Iterator[tuple[ShardHeader, Itera
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
-    where = ledger.path
     try:
         yield load_ledger(data, ledger.sha256)
     except OtherBuild:
         raise UsageError(
-            f"{where} belongs to another build than the dataset.json there; compare again when nothing "
+            f"{ledger.path} belongs to another build than the dataset.json there; compare again when nothing "
             "writes to the dataset, or convert again."
         ) from None
     except (ValueError, TypeError, AttributeError) as error:
         detail = " ".join(str(error).split()).removeprefix("the shard ledger is damaged: ")[:200].rstrip(".")
-        raise UsageError(f"{where} is damaged ({detail}); restore it, or convert again.") from None
+        raise UsageError(f"{ledger.path} is damaged ({detail}); restore it, or convert again.") from None
 
 
 def rows_of(data: bytes, ledger: LedgerFile) -> list[LedgerRow]:

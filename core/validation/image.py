@@ -186,16 +186,13 @@ def _check_bare(
     return Seen(problems, picture, "raw", (width, height), samples if whole else None)
 
 
-def _check_colorspace(channels: int, declared: DeclaredImage) -> Sequence[Problem]:
-    if declared.colorspace is None:
-        return ()
+def _check_colorspace(channels: int, declared: DeclaredImage) -> Iterator[Problem]:
     true = GRAY if channels < 3 else RGB
-    if declared.colorspace == true:
-        return ()
-    colorspace = declared.colorspace.decode("utf-8", "replace")
-    channels_text = f"{counted(channels, 'channel')}, which is {true.decode()}"
-    message = f"the image has {channels_text}, but the record says {colorspace}"
-    return ((FindingCode.FORMAT_MISMATCH, message),)
+    if declared.colorspace is not None and declared.colorspace != true:
+        colorspace = declared.colorspace.decode("utf-8", "replace")
+        channels_text = f"{counted(channels, 'channel')}, which is {true.decode()}"
+        message = f"the image has {channels_text}, but the record says {colorspace}"
+        yield FindingCode.FORMAT_MISMATCH, message
 
 
 #: Number of channels of raw uint8 pixels -> Pillow's mode.

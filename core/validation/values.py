@@ -169,10 +169,9 @@ def _shortened(value: Any) -> str:
 
 def _list(values: Sequence[Any]) -> str:
     """Returns values for a message; of many, only the first few."""
-    few = ", ".join(map(_shortened, values[:_SHOWN_VALUES])) + (
-        ", ..." if len(values) > _SHOWN_VALUES else ""
-    )
-    return few if len(values) == 1 else f"[{few}]"
+    few = ", ".join(map(_shortened, values[:_SHOWN_VALUES]))
+    more = ", ..." if len(values) > _SHOWN_VALUES else ""
+    return few if len(values) == 1 else f"[{few}{more}]"
 
 
 def _special_problem(values: Sequence[Any], spec: FeatureSpec, split: str) -> str:
