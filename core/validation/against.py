@@ -249,8 +249,7 @@ def compare_shard(
     shards = dataset.splits.get(split, ())
     place = ShardPlace(split, number, len(shards))
     refs.sort(key=lambda ref: shard_order(comparison.settings.seed, ref.key))
-    facts = comparison.facts()
-    work = _Shard(comparison, facts, comparison.recipe(), place)
+    work = _Shard(comparison, comparison.facts(), comparison.recipe(), place)
     if number >= len(shards):
         _place(work, refs, {})
         yield from _compare(work, None)
@@ -266,7 +265,7 @@ def compare_shard(
         with storage.open_local(path) as stored, uncompressed(stored, path) as (file, _, _):
             key = dataset.spec(FeatureRole.KEY)
             rows = list(read_rows(file, key))
-            bytes_tell = comparison.convert and facts.same_software
+            bytes_tell = comparison.convert and work.facts.same_software
             placed = rows_by_key(rows, work.entries, key is not None, bytes_tell)
             if placed is None and bytes_tell:
                 yield from _compare_by_bytes(work, refs, rows, file)
@@ -541,10 +540,7 @@ def _moved(record: Leftover, image: Leftover) -> Iterator[Finding]:
     if difference := _class_difference(record, image):
         yield replace(record.finding, code=FindingCode.SOURCE_LABEL, message=difference)
     if record.sha256 and image.sha256 and record.sha256 != image.sha256:
-        message = (
-            f"its source's sha256 begins with {image.sha256[:12]}, but the record was made from "
-            f"{record.sha256[:12]}"
-        )
+        message = against_record.other_source(image.sha256, record.sha256)
         yield replace(record.finding, code=FindingCode.SOURCE_CHANGED, message=message)
 
 

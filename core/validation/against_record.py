@@ -176,11 +176,7 @@ def compare_record(
     before = parsed.sha256 or (entry.sha256 if entry else "")
     changed = bool(before) and before != truth.entry.sha256
     if changed:
-        yield (
-            FindingCode.SOURCE_CHANGED,
-            f"its source's sha256 begins with {truth.entry.sha256[:_SHOWN]}, but the record was made from "
-            f"{before[:_SHOWN]}",
-        )
+        yield FindingCode.SOURCE_CHANGED, other_source(truth.entry.sha256, before)
     expected = ParsedRecord.of(truth.example, facts) if truth.example else None
     if wrong_label := _wrong_label(parsed, ref, expected, facts):
         yield FindingCode.SOURCE_LABEL, wrong_label
@@ -191,6 +187,11 @@ def compare_record(
         if not facts.same_software:  # other versions of an encoder write other bytes
             ignored.update(IMAGE_ROLES)
         yield from _compare_others(parsed, expected, ignored, facts)
+
+
+def other_source(now: str, before: str) -> str:
+    """Returns a short text with the sha256 of a source, and with the one that its record was made from."""
+    return f"its source's sha256 begins with {now[:_SHOWN]}, but the record was made from {before[:_SHOWN]}"
 
 
 def _wrong_label(
