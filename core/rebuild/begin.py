@@ -31,6 +31,9 @@ from shardwright.schemas.version import (
 #: Number of unfinished versions, newest first, whose finished shards are reused.
 MAX_ABANDONED = 3
 
+#: Function that gets a warning.
+Warn = Callable[[str], object]
+
 
 class PreviousState(NamedTuple):
     """State of the output when a rebuild begins.
@@ -211,7 +214,7 @@ def touched_files(task: RebuildTask, previous: PreviousState) -> TouchedFiles:
 
 
 @contextlib.contextmanager
-def warned(warn: Callable[[str], object], what: str) -> Iterator[None]:
+def warned(warn: Warn, what: str) -> Iterator[None]:
     """Turns a storage error in the block into a warning.
 
     Args:

@@ -6,7 +6,7 @@ Meanwhile it reads a part of the latest version's shards again.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from shardwright.core.images.encode import HEIF_DECODER
 from shardwright.core.images.read import map_refs
 from shardwright.core.lease import read_holder
 from shardwright.core.plan.assign import ShardId
-from shardwright.core.rebuild.begin import PreviousState, touched_files, warned
+from shardwright.core.rebuild.begin import PreviousState, Warn, touched_files, warned
 from shardwright.core.rebuild.task import RebuildTask, read_document, stage
 from shardwright.core.shards import reuse
 from shardwright.core.shards.shard_plan import ShardPlan
@@ -156,10 +156,7 @@ def read_state(output: str) -> ScrubState:
 
 
 def remember(
-    task: RebuildTask,
-    previous: PreviousState,
-    scrubbed: Iterable[ScrubbedShard],
-    warn: Callable[[str], object],
+    task: RebuildTask, previous: PreviousState, scrubbed: Iterable[ScrubbedShard], warn: Warn
 ) -> None:
     """Writes `scrub.json` after a run. If it cannot, it warns; then the rotation only repeats."""
     intact = {shard.file: not shard.damage for shard in scrubbed}

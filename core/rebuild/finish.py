@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from shardwright.core import storage, versions
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.lease import read_holder
-from shardwright.core.rebuild.begin import PreviousState, is_abandoned, read_input, warned
+from shardwright.core.rebuild.begin import PreviousState, Warn, is_abandoned, read_input, warned
 from shardwright.core.rebuild.compare import Decision, remember, scrub_facts
 from shardwright.core.rebuild.notify import run_hooks, run_values, write_metrics
 from shardwright.core.rebuild.task import RebuildTask, read_outcome, stage, write_outcome
@@ -110,10 +110,7 @@ def finish(
 
 
 def _tidy_up(
-    task: RebuildTask,
-    previous: PreviousState,
-    record: VersionRecord | None,
-    warn: Callable[[str], object],
+    task: RebuildTask, previous: PreviousState, record: VersionRecord | None, warn: Warn
 ) -> list[str]:
     """Removes the versions that killed runs left or retention removes; draws the page of all versions.
 
@@ -263,11 +260,7 @@ def _raise_refusal(outcome: dict[str, Any]) -> dict[str, Any]:
 
 
 def remember_input(
-    task: RebuildTask,
-    previous: PreviousState,
-    decision: Decision,
-    record: VersionRecord | None,
-    warn: Callable[[str], object],
+    task: RebuildTask, previous: PreviousState, decision: Decision, record: VersionRecord | None, warn: Warn
 ) -> None:
     """Stores the state of the input if it proves that the latest version is up to date.
 
