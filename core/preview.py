@@ -92,7 +92,7 @@ def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS, side: int = SIDE)
     opened = open_image(encoded, "image.jpg", _MAX_PIXELS, bounds)
     shorter = min(opened.image.size)
     opened.reduce(next((factor for factor in (8, 4, 2) if shorter >= 2 * side * factor), 1))
-    return _fit(upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation), side)
+    return fit(upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation), side)
 
 
 def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequence[int]) -> Image.Image:
@@ -166,7 +166,8 @@ def _color_of(value: int) -> tuple[int, int, int]:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def _fit(image: Image.Image, side: int) -> Image.Image:
+def fit(image: Image.Image, side: int) -> Image.Image:
+    """Returns a picture in color, with this many pixels on its longer side."""
     # Small pictures are enlarged by whole factors, so that their pixels stay visible.
     resample = Image.Resampling.NEAREST if 2 * max(image.size) <= side else Image.Resampling.BICUBIC
     colored = to_color(image, "rgb", _WHITE)
@@ -303,7 +304,7 @@ def _image_of(record: SourceRecord, schema: RecordSchema, side: int) -> Image.Im
     if dtype and image.method in BARE_PIXELS:  # floats are stretched, and channels chosen
         height, width, channels = image.shape
         samples = decode_raw(bare_pixels(stored, image), dtype, (height, width, channels))
-        return _fit(displayed(samples), side)
+        return fit(displayed(samples), side)
     return thumbnail(as_image_file(stored, image), schema.bounds, side)
 
 

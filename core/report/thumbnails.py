@@ -17,10 +17,9 @@ from PIL import Image
 
 from shardwright.core import storage
 from shardwright.core.concurrency.worker_pool import current_pool
-from shardwright.core.images.color import to_color
 from shardwright.core.images.decode import open_image
 from shardwright.core.images.faults import pillow_settings
-from shardwright.core.preview import SIDE, record_of, record_thumbnail, thumbnail
+from shardwright.core.preview import SIDE, fit, record_of, record_thumbnail, thumbnail
 from shardwright.core.records.compression import records_at
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.values import size_of
@@ -287,6 +286,4 @@ def _partial(data: bytes) -> Image.Image:
         with contextlib.suppress(Exception):  # keep the part before the damage
             image.load()
     image.tile = []  # stop Pillow from trying again
-    small = to_color(image, "rgb", (255, 255, 255)).copy()
-    small.thumbnail((SIDE, SIDE))
-    return small
+    return fit(image, SIDE)
