@@ -35,7 +35,7 @@ from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, PIXEL_MASKS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.layouts import FeatureRole, pixel_type_of
 from shardwright.schemas.ledger import Entry, written_entries
 from shardwright.schemas.plan import ShardPlace, ledger_file
 from shardwright.schemas.sample_types import SAMPLE_TYPES
@@ -290,8 +290,7 @@ def _image_of(record: SourceRecord, schema: RecordSchema, side: int) -> Image.Im
     if not schema.own:
         image, dtype = find_image(record, None), ""
     else:
-        encoded, typed = schema.spec(FeatureRole.ENCODED), record.name(FeatureRole.DTYPE)
-        dtype = encoded.pixel_type if encoded else ""
+        typed, dtype = record.name(FeatureRole.DTYPE), pixel_type_of(schema.features)
         states_format = record.name(FeatureRole.FORMAT) in record.features
         own = KnownRecords(
             raw=record.text(FeatureRole.FORMAT) == "raw" if states_format else schema.pixels is not None,

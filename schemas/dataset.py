@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.json_values import fields_json, from_json, to_json
-from shardwright.schemas.layouts import FeatureRole, FeatureSpec, Layout, layout_by_name
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec, Layout, layout_by_name, pixel_type_of
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, ShardPlace, index_file, is_compressed, ledger_file, settings_json
 from shardwright.schemas.provenance import Provenance
@@ -312,8 +312,8 @@ def stored_formats(dataset: Dataset) -> tuple[str, ...]:
 
 def sample_types(dataset: Dataset) -> tuple[str, ...]:
     """Returns the types of the pictures' samples, from the narrowest on; uint8 unless it states others."""
-    pixel_type = next((spec.pixel_type for spec in dataset.features if spec.pixel_type), "uint8")
-    return tuple(name for name in SAMPLE_TYPES if dataset.dtypes.get(name)) or (pixel_type,)
+    stored = tuple(name for name in SAMPLE_TYPES if dataset.dtypes.get(name))
+    return stored or (pixel_type_of(dataset.features) or "uint8",)
 
 
 def stored_format(dataset: Dataset) -> str:

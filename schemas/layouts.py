@@ -97,6 +97,11 @@ class FeatureSpec:
         return {name: to_json(item) for name, item in given_fields(self, *_ALWAYS_STORED).items()}
 
 
+def pixel_type_of(features: Sequence[FeatureSpec]) -> str:
+    """Returns the sample type of the bare pixels of every record; empty if no feature states one."""
+    return next((spec.pixel_type for spec in features if spec.pixel_type), "")
+
+
 @dataclass(frozen=True)
 class Layout:
     """A named set of features.
@@ -166,8 +171,7 @@ class Layout:
     @cached_property
     def pixel_type(self) -> str:
         """Sample type of the bare pixels of every record; empty if it does not state one."""
-        encoded = self.by_role.get(FeatureRole.ENCODED)
-        return encoded.pixel_type if encoded is not None else ""
+        return pixel_type_of(self.features)
 
     @property
     def _has_shape(self) -> bool:

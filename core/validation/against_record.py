@@ -31,7 +31,7 @@ from shardwright.schemas.feature_roles import CLASS_ROLES, IMAGE_ROLES, PICTURE_
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import FeatureRole, FeatureSpec
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec, pixel_type_of
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.units import is_or_are
@@ -265,8 +265,7 @@ def _compare_pictures(
 
 def _dtype_of(parsed: ParsedRecord, facts: ComparisonSettings) -> str:
     """Returns the type of an image's samples; empty if neither layout nor record states a known one."""
-    stated = next(filter(None, (spec.pixel_type for spec in facts.features)), "")
-    dtype = stated or only_text(parsed.values, FeatureRole.DTYPE)
+    dtype = pixel_type_of(facts.features) or only_text(parsed.values, FeatureRole.DTYPE)
     return dtype if dtype in SAMPLE_TYPES else ""
 
 

@@ -39,7 +39,7 @@ from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.feature_roles import CLASS_ROLES, KEYPOINT_ROLES, OBJECT_ROLES, PICTURE_SIDES
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import FeatureRole, FeatureSpec
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec, pixel_type_of
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.units import counted
 
@@ -109,8 +109,7 @@ class RecordChecker:
 
     @cached_property
     def _pixel_type(self) -> str:
-        encoded = self.schema.spec(FeatureRole.ENCODED)
-        return encoded.pixel_type if encoded is not None else ""
+        return pixel_type_of(self.schema.features)
 
     @cached_property
     def _with_roles(self) -> tuple[FeatureSpec, ...]:
