@@ -166,14 +166,11 @@ def no_such_version(output: str, version: str, names: Sequence[str]) -> UsageErr
       version: Name of the missing version.
       names: Names of the versions to choose from.
     """
-    message = f"{output} has no version {version}"
     if not names:
         return UsageError(f"{output} holds no versions; check the path.")
-    hint = nearest(version, [*names][::-1])
-    if hint:
-        return UsageError(message + hint)
     newest = ", ".join(sorted(names)[: -_NAMED - 1 : -1])
-    return UsageError(f"{message}; its newest are {newest}.")
+    hint = nearest(version, [*names][::-1]) or f"; its newest are {newest}."
+    return UsageError(f"{output} has no version {version}{hint}")
 
 
 #: Number of attempts to follow the pointer while versions are published and removed.
