@@ -388,9 +388,8 @@ def _spreads(measured: Document, boxes: Document) -> Iterator[tuple[str, ...]]:
 def _figure(title: str, value: float) -> str:
     if title == "bytes":
         return format_size(value)
-    if title in ("width", "height"):
-        return f"{value:,.0f}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    is_whole = title in ("width", "height") or abs(value) >= 1000
+    return f"{value:,.0f}" if is_whole else f"{value:.4g}"
 
 
 def _channels(document: Document) -> Iterator[Channels]:

@@ -188,15 +188,13 @@ def _stored_size(data: bytes, schema: RecordSchema) -> PictureSize | None:
     part = record.only_part(record.name(FeatureRole.ENCODED))
     if part is None:
         return None
-    if size := size_of(record):
-        width, height = size
-    else:
+    size = size_of(record)
+    if size is None:
         try:
-            encoded = record.value_of(part)
-            width, height = open_image(encoded, "image", _MAX_PIXELS, schema.bounds).image.size
+            size = open_image(record.value_of(part), "image", _MAX_PIXELS, schema.bounds).image.size
         except Exception:  # raw pixels whose order the record does not state
             return None
-    return PictureSize(width, height, record.size_of(part))
+    return PictureSize(*size, record.size_of(part))
 
 
 def read_quarantine(directory: str) -> list[Quarantined]:
