@@ -21,12 +21,11 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.units import counted
+from shardwright.schemas.values import short_repr
 
 _WRITTEN = Outcome.WRITTEN.value
 #: Errors that reading a damaged ledger raises.
 _DAMAGES = (OSError, EOFError, zlib.error, ValueError, RecursionError)
-#: Number of characters of a value that a message shows.
-_SHOWN = 80
 
 
 class ShardTerms(NamedTuple):
@@ -266,7 +265,4 @@ def ledger_summary(data: bytes) -> LedgerSummary | None:
 
 def mismatch(what: str, recorded: object, true: object) -> str:
     """Returns a short text with the value that a field states and the value it should have."""
-    texts = [
-        text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (recorded, true))
-    ]
-    return f"{what} says {texts[0]}, but should say {texts[1]}"
+    return f"{what} says {short_repr(recorded)}, but should say {short_repr(true)}"
