@@ -54,7 +54,6 @@ from shardwright.core.concurrency.thread_pool import ByteBudget
 from shardwright.core.concurrency.underway import UNDERWAY, Task, Underway
 from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT, Watchdog
 from shardwright.core.images import read
-from shardwright.core.images.convert import convert_image
 from shardwright.pipelines import cli
 from shardwright.pipelines import run as engine
 from shardwright.pipelines.options import beam_options

@@ -31,7 +31,7 @@ from shardwright.core.dataset_files import read_dataset
 from shardwright.core.rebuild.begin import PreviousState, read_input
 from shardwright.core.rebuild.compare import decide
 from shardwright.core.shards import reuse
-from shardwright.pipelines.prepare import software_versions
+from shardwright.pipelines import prepare
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.plan import Forecast
@@ -57,12 +57,10 @@ def rebuilt(first: Path, tmp_path: Path) -> Rebuilt:
 def test_another_version_of_the_software_converts_everything_and_the_frames_of_records_nothing(
     rebuilt: Rebuilt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = software_versions()
+    known = prepare.software_versions()
 
     def versions(**others: str) -> None:
-        for command in ("convert", "rebuild"):
-            place = f"shardwright.pipelines.{command}.software_versions"
-            monkeypatch.setattr(place, lambda hook: {**known, **others})
+        monkeypatch.setattr(prepare, "software_versions", lambda hook: {**known, **others})
 
     versions(beam="99.1")  # Beam frames records but does not create them
     frames = {"splits": "train=0.6,test=0.4", "compression": "gzip", "shards": "", "shard_size": "1kB"}

@@ -75,7 +75,7 @@ def whole(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accident:
     """Lets images meet an accident in worker processes; returns a file that then names the functions."""
 
-    def prepare(image: Path, what: str, decoder: str = "conversion:convert_image") -> Path:
+    def prepare(image: Path, what: str, decoder: str = "images.convert:convert_image") -> Path:
         """Prepares it.
 
         Args:
