@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger(__name__)
 #: Maximum duration of a lease (14 days), so that a damaged one does not block an output for ever.
 MAX_SECONDS = 14 * 86_400.0
 #: Seconds between two looks of a run that waits for the lease.
-_POLL_SECONDS = 5.0
+POLL_SECONDS = 5.0
 #: Fraction of the lease time after which the lease is renewed.
 _RENEW_AFTER = 1 / 4
 #: Seconds between two looks of the launcher at whether its job has taken the lease.
@@ -132,7 +132,7 @@ class HeldLease:
         path = self.path
         deadline = time.monotonic() + wait_seconds
         seen, seen_at = b"", time.monotonic()
-        pause, announced = _POLL_SECONDS / 16, False
+        pause, announced = POLL_SECONDS / 16, False
         while True:
             with storage.translated_errors("take the lease", path):
                 content, tag = storage.read_with_etag(path) or (b"", None)
@@ -159,7 +159,7 @@ class HeldLease:
                 announced = True
                 waiting(_holder_and_age(lease, path))
             time.sleep(min(pause, remaining))
-            pause = min(2 * pause, _POLL_SECONDS)
+            pause = min(2 * pause, POLL_SECONDS)
 
     def renew(self) -> None:
         """Reports that the run still works. It rarely asks the storage, so call it as often as you like.

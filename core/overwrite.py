@@ -91,7 +91,7 @@ def _swap_by_renames(output: str, hold: HeldLease | None) -> None:
         if os.path.lexists(output):
             os.rename(output, old)
         try:
-            _move_in(new, output)
+            move_in(new, output)
         except FileNotFoundError:
             # A reader that found no output, or another attempt of this step, has finished the swap.
             if not os.path.lexists(output):
@@ -99,7 +99,7 @@ def _swap_by_renames(output: str, hold: HeldLease | None) -> None:
     _discard(old)
 
 
-def _move_in(new: str, output: str) -> None:
+def move_in(new: str, output: str) -> None:
     """Renames the new directory to the output, even if another run took a lease there meanwhile."""
     for _ in range(_ATTEMPTS):
         try:

@@ -31,7 +31,7 @@ from shardwright.schemas.version import split_version, version_name
 #: The types that NumPy can hold; TensorFlow also has bfloat16.
 NUMPY_TYPES = (*SAMPLE_TYPES, "float16")
 #: Directory with versions -> the dataset directory of the version that this process reads.
-_pinned: dict[str, str] = {}
+pinned_versions: dict[str, str] = {}
 #: Number of ledgers that are read at once, and whose rows are in memory together.
 _AT_ONCE = 16
 #: Selects every split of the dataset, in order.
@@ -91,7 +91,7 @@ def pin(dataset: str | os.PathLike[str]) -> str:
     read_dataset(version)
     name = version_name(version)
     if name != version:
-        _pinned[split_version(name)[0]] = version
+        pinned_versions[split_version(name)[0]] = version
     return name
 
 
@@ -103,12 +103,14 @@ def located(directory: str | os.PathLike[str]) -> str:
       EngineError: If the storage failed.
     """
     path = absolute(directory)
-    if path in _pinned:
-        return _pinned[path]
+    if path in pinned_versions:
+        return pinned_versions[path]
     version = _located_now(path)
     if version == path or split_version(path)[1]:
         return version
-    return _pinned.setdefault(path, version)  # threads that ask at once agree, even if the pointer moves
+    return pinned_versions.setdefault(
+        path, version
+    )  # threads that ask at once agree, even if the pointer moves
 
 
 def _located_now(path: str) -> str:

@@ -62,7 +62,7 @@ COMMANDS = {
 
 #: Nearly all objects are long-lived: Beam's modules, then millions of references. Collecting
 #: garbage less often saves a tenth of the start and a sixth of the planning time (docs/scale.md).
-_GC_THRESHOLDS = (20_000, 50, 50)
+GC_THRESHOLDS = (20_000, 50, 50)
 _NO_MEMORY = "There is not enough memory to start; allow more (ulimit -v), or use a larger machine."
 #: Bytes of address space below which an imported library may end the process with its own exit code.
 _MIN_MEMORY = 256_000_000
@@ -100,7 +100,7 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     if argv is None:
         atexit.register(gc.freeze)  # a last collection of all objects would take 0.3 s
     with forgiving_streams():

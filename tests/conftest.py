@@ -50,7 +50,7 @@ def pytest_collection_finish() -> None:
     """Excludes imported objects from garbage collection, and collects as seldom as the command does."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*cli._GC_THRESHOLDS)
+    gc.set_threshold(*cli.GC_THRESHOLDS)
 
 
 @pytest.hookimpl(trylast=True)

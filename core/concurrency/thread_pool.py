@@ -58,7 +58,7 @@ class ByteBudget:
     """
 
     def __init__(self, limit: int, lock_file: str = "") -> None:
-        self.limit, self._lock_file = limit, lock_file
+        self.limit, self.lock_file = limit, lock_file
         self._used = 0
         self._changed = threading.Condition()
 
@@ -73,9 +73,9 @@ class ByteBudget:
             self._used += held
         try:
             with contextlib.ExitStack() as alone:
-                if size > self.limit and self._lock_file:
+                if size > self.limit and self.lock_file:
                     with UNDERWAY.waiting():
-                        alone.enter_context(_locked(self._lock_file))
+                        alone.enter_context(_locked(self.lock_file))
                 yield
         finally:
             with self._changed:

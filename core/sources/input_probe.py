@@ -89,7 +89,7 @@ class InputProbe:
             return [], []
         if storage.is_remote(self.path):
             names, listed = storage.list_level(self.path, LISTED)
-            return [name for name in names if _is_one_of_few(name, counts)], listed
+            return [name for name in names if is_one_of_few(name, counts)], listed
         files, folders = list[str](), list[str]()
         try:
             entries = os.scandir(self.path)
@@ -102,7 +102,7 @@ class InputProbe:
                 with contextlib.suppress(OSError):  # a link in a circle is neither
                     if entry.is_dir():
                         folders.append(entry.name)
-                    elif entry.is_file() and _is_one_of_few(entry.name, counts):
+                    elif entry.is_file() and is_one_of_few(entry.name, counts):
                         files.append(entry.name)
         return files, folders
 
@@ -188,7 +188,7 @@ def is_pattern(path: str) -> bool:
     return not os.path.lexists(path)
 
 
-def _is_one_of_few(name: str, counts: Counter[str]) -> bool:
+def is_one_of_few(name: str, counts: Counter[str]) -> bool:
     """Counts a file by its extension, and returns whether there are not too many of these yet."""
     extension = extension_of(name)
     counts[extension] += 1

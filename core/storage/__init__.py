@@ -70,7 +70,7 @@ def _scheme(path: str) -> str:
 
 
 @cache
-def _store_for(scheme: str) -> Any:
+def store_for(scheme: str) -> Any:
     """Returns the store for a scheme, which all threads share."""
     with needed_by(f"{scheme}://"):
         return resolve_name(_STORES.get(scheme, _OTHERS))()
@@ -81,7 +81,7 @@ def _run(doing: str, path: str, send: Callable[[RemoteStore], Result]) -> Result
 
     For a local path, the function may use only the methods of `Store`.
     """
-    store = _store_for(_scheme(path))
+    store = store_for(_scheme(path))
     result: Result = store.run(doing, path, lambda: send(store))
     return result
 
@@ -98,7 +98,7 @@ def require_known(option: str, path: str) -> None:
       UsageError: If it is not; the message names the option.
     """
     scheme = _scheme(path)
-    if scheme not in _STORES and not _store_for(scheme).can_open(path):
+    if scheme not in _STORES and not store_for(scheme).can_open(path):
         raise UsageError(
             f"{option} {path}: there is no storage for {scheme}://; write a path or gs://BUCKET/..."
         )
@@ -462,7 +462,7 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
       directory: The directory.
       deep: Whether to include subfolders.
     """
-    for page in _store_for(_scheme(directory)).pages(directory, deep):
+    for page in store_for(_scheme(directory)).pages(directory, deep):
         UNDERWAY.progress()
         yield from page.objects
 
@@ -481,7 +481,7 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
     prefix = directory.rstrip("/") + "/"
     files: list[str] = []
     folders: list[str] = []
-    for page in _store_for(_scheme(directory)).pages(prefix, False):
+    for page in store_for(_scheme(directory)).pages(prefix, False):
         UNDERWAY.progress()
         files += [item.path.removeprefix(prefix) for item in page.objects]
         folders += page.folders

@@ -259,7 +259,7 @@ def _compare_pictures(
     elif not _is_bare(mine) and _is_bare(true):
         message = "its image has metadata or bytes after its end, but what its source converts to has none"
         yield FindingCode.SOURCE_CHANGED, message
-    elif not _alike(mine, true, _dtype_of(parsed, facts)):
+    elif not look_alike(mine, true, _dtype_of(parsed, facts)):
         yield FindingCode.SOURCE_CHANGED, "its image looks different from what its source converts to"
 
 
@@ -274,7 +274,7 @@ def _is_bare(data: bytes) -> bool:
     return strip_metadata(data, kind_of(data[:HEAD_BYTES]) or "") == data
 
 
-def _alike(one: bytes, other: bytes, dtype: str) -> bool:
+def look_alike(one: bytes, other: bytes, dtype: str) -> bool:
     """Returns whether two stored images have one format and size, and equal pixels within a tolerance.
 
     Args:

@@ -261,13 +261,13 @@ def _terms(schema: RecordSchema, split: str, labels: int) -> dict[str, Any]:
     }
     return {
         "format_version": FORMAT_VERSION,
-        "software": _software(),
+        "software": software(),
         "split": split,
         "schema": hashlib.sha256(canonical_json(promised).encode("utf-8", "surrogatepass")).hexdigest(),
     }
 
 
-def _software() -> dict[str, str]:
+def software() -> dict[str, str]:
     """Returns the versions of the software that decodes and judges images."""
     here = {"shardwright": __version__, "numpy": np.__version__, "machine": platform.machine()}
     return {**codec_versions(), **here}

@@ -549,7 +549,7 @@ def test_another_command_during_a_swap_does_not_disturb_it(tmp_path: Path, made:
     assert overwrite.is_being_replaced(str(made))
     overwrite.repair_swap(str(made))
     assert old.is_dir() and new.is_dir()
-    overwrite._move_in(str(new), str(made))
+    overwrite.move_in(str(new), str(made))
     assert (made / "mark").exists() and not (made / LEASE).exists()
     with pytest.raises(EngineError, match="nobody has it now"):
         HeldLease(str(made), Lease("theirs", ""), LEASE).check()

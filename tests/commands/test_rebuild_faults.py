@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import os
 import shutil
@@ -29,6 +28,7 @@ from shardwright.core.lease import Lease
 from shardwright.core.rebuild import begin
 from shardwright.core.rebuild.begin import MAX_ABANDONED
 from shardwright.core.rebuild.task import outcome_file
+from shardwright.core.shards.write import ShardWriter
 from shardwright.core.storage.local import LocalStore
 from shardwright.core.versions import list_versions, read_pointer
 from shardwright.pipelines import cli
@@ -43,7 +43,6 @@ from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightErro
 from shardwright.schemas.version import INPUT_JSON, LEASE_JSON, VersionState
 from shardwright.transforms import commit
 from shardwright.transforms import rebuild as transforms
-from shardwright.transforms.write_shards import _WriteShard
 
 PUBLISHED, REFUSED, WITHDRAWN = VersionState.PUBLISHED, VersionState.REFUSED, VersionState.WITHDRAWN
 
@@ -215,17 +214,14 @@ def test_a_rebuild_does_not_begin_where_a_conversion_writes(tmp_path: Path) -> N
 
 
 def test_a_shard_that_is_written_again_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, old = _WriteShard.process, tree_members(folder / "out")
+    real, old = ShardWriter.write, tree_members(folder / "out")
 
-    def process(self: Any, *arguments: Any) -> Iterator[Any]:
+    def write(*arguments: Any) -> Any:
         for _ in range(2):  # the engine lost the result of the first run
-            again = copy.copy(self)
-            again.start_bundle()
-            list(real(again, *arguments))
-            list(again.finish_bundle())
-        yield from real(self, *arguments)
+            real(*arguments)
+        return real(*arguments)
 
-    monkeypatch.setattr(_WriteShard, "process", process)
+    monkeypatch.setattr(ShardWriter, "write", write)
     made = _rebuild(folder)
     assert made.outcome["work"]["reused_shards"] == 4  # its own shards are among them
     _check(folder, made.version, 2)
@@ -449,7 +445,7 @@ def test_a_first_rebuild_that_is_refused_leaves_no_folders(tmp_path: Path) -> No
 
 def _look_often() -> None:
     """Looks often for a free lease; a command looks every five seconds in the end."""
-    leases._POLL_SECONDS = 0.4
+    leases.POLL_SECONDS = 0.4
 
 
 def test_concurrent_rebuilds_publish_one_version(folder: Path, tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_a_killed_validation_leaves_the_previous_reports(capfd: Capture, copy: P
 def test_a_command_answers_with_its_own_report(
     capfd: Capture, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, others = results._page, copy / "findings.json"
+    real, others = results.render, copy / "findings.json"
     for name in (*REPORTS, PAGE):
         (copy / name).unlink()
 
@@ -200,7 +200,7 @@ def test_a_command_answers_with_its_own_report(
         others.write_text(json.dumps(report))
         return real(*args)
 
-    monkeypatch.setattr(results, "_page", page)
+    monkeypatch.setattr(results, "render", page)
     done = run(capfd, "validate", "--dataset", copy)
     assert done.code == 0 and "UNDECODABLE" not in done.out
     assert "1 REPORT_MISMATCH" in done.out  # the previous report is missing

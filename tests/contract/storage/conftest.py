@@ -166,7 +166,7 @@ def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def new_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgets clients and the options of Beam, so that only the environment counts."""
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
-    storage._store_for.cache_clear()
+    storage.store_for.cache_clear()
 
 
 def place_on(scheme: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Place:

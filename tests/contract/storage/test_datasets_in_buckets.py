@@ -131,7 +131,7 @@ def out(versioned: Place, small_local: Path) -> Iterator[str]:
     """Three published versions."""
     make_versions(versioned.url, small_local)
     yield versioned.url
-    selection._pinned.clear()
+    selection.pinned_versions.clear()
 
 
 @pytest.mark.sampled(1)

@@ -274,7 +274,7 @@ def test_a_wrong_certificate_is_not_accepted(
             storage.read_bytes("gs://b/x", "7")
         assert not served.requests
         for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
-            storage._store_for.cache_clear()
+            storage.store_for.cache_clear()
             with monkeypatch.context() as patch:
                 patch.setenv(name, str(certificate))
                 assert storage.read_bytes("gs://b/x", "7") == BODY
@@ -333,7 +333,7 @@ def test_tls_goes_through_the_tunnel_of_a_proxy(
             assert 1 <= len(opened.requests) <= 2 and not served.requests, (
                 "a wrong certificate is not tried again"
             )
-            storage._store_for.cache_clear()
+            storage.store_for.cache_clear()
             monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
             assert storage.read_bytes("gs://b/x", "7") == BODY
             assert storage.read_bytes("gs://b/y", "7") == BODY

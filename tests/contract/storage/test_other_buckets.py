@@ -171,7 +171,7 @@ def test_the_installed_command_works_with_worker_processes(
 
 
 def test_a_missing_obstore_is_reported(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage._store_for.cache_clear()
+    storage.store_for.cache_clear()
     for module in ("s3", "object_store"):
         monkeypatch.delitem(sys.modules, f"shardwright.core.storage.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "obstore", None)
@@ -363,7 +363,7 @@ def test_credentials_come_from_a_profile(
     assert kind == "keys" or log.read_text() == "called\n"
     for wrong in ("nothing", "[]", '{"Expiration": 1}') if kind != "keys" else ():
         printed.write_text(wrong)
-        storage._store_for.cache_clear()
+        storage.store_for.cache_clear()
         with serve.serve(serve.holding(b"1")), pytest.raises(EngineError, match="could not be had: `"):
             storage.read_bytes("s3://b/a")
 
@@ -424,7 +424,7 @@ def test_credentials_of_the_environment(
     container: Container, way: str, azurite_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
-    storage._store_for.cache_clear()
+    storage.store_for.cache_clear()
     signature = signature_for(container.name)
     endpoint = f"{azurite_server}/{ACCOUNT}"
     for name, value in {

@@ -344,4 +344,4 @@ def test_the_processes_of_a_machine_share_its_memory(
     monkeypatch.setattr(resources, "worker_processes", lambda: processes)
     budget = thread_pool.working_budget.__wrapped__()
     assert budget.limit == megabytes * 10**6
-    assert bool(budget._lock_file) == (processes > 1)
+    assert bool(budget.lock_file) == (processes > 1)

@@ -234,7 +234,7 @@ def _list_objects(clock: Clock, tmp_path: Path) -> None:
 
         store: Any = SimpleNamespace(run=lambda doing, path, send: send(), list_pages=pages)
         store.pages = partial(RemoteStore.pages, store)
-        patch.setattr(storage, "_store_for", lambda scheme: store)
+        patch.setattr(storage, "store_for", lambda scheme: store)
         assert sum(1 for _ in storage.list_objects("gs://b/")) == 40_000
 
 

@@ -78,7 +78,7 @@ def test_names_and_lists_in_a_large_folder_are_found(tmp_path: Path, monkeypatch
     put_files(tmp_path, {"classes.txt": "thing\nno\nbird\n", **lists})
     monkeypatch.setattr(input_probe, "LISTED", 4)
     monkeypatch.setattr(
-        input_probe, "_is_one_of_few", lambda name, _: name not in ("classes.txt", "train.txt")
+        input_probe, "is_one_of_few", lambda name, _: name not in ("classes.txt", "train.txt")
     )
     assert {key: ref.split for key, ref in listed(tmp_path).refs.items()} == {
         **{f"{name}.jpg": "train" for name in ("eagle", "apple", "house")}, "seagull.jpg": "val"

@@ -19,7 +19,7 @@ from PIL import Image
 
 from shardwright.core.preview import record_thumbnail
 from shardwright.core.records.record_schema import RecordSchema, infer_schema
-from shardwright.core.validation.against_record import ALIKE, _alike
+from shardwright.core.validation.against_record import ALIKE, look_alike
 from shardwright.core.validation.record import CheckedRecord, RecordChecker
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
@@ -398,25 +398,25 @@ FLOATS[5, 6] = -np.inf
 @pytest.mark.parametrize("stored", ["png", "raw"])
 def test_samples_of_16_bits_are_compared_in_8_bit_units(stored: str) -> None:
     one = encoded(DEEP, stored)
-    assert _alike(one, encoded(DEEP + np.uint16(int(ALIKE * 257) - 2), stored), "uint16")
-    assert not _alike(one, encoded(DEEP + np.uint16(int(ALIKE * 257) + 2), stored), "uint16")
-    assert not _alike(one, encoded(DEEP[:-1], stored), "uint16")
+    assert look_alike(one, encoded(DEEP + np.uint16(int(ALIKE * 257) - 2), stored), "uint16")
+    assert not look_alike(one, encoded(DEEP + np.uint16(int(ALIKE * 257) + 2), stored), "uint16")
+    assert not look_alike(one, encoded(DEEP[:-1], stored), "uint16")
 
 
 def test_a_changed_square_is_found() -> None:
     other = DEEP.copy()
     other[8:16, 8:16] += np.uint16(25 * 257)
-    assert not _alike(encoded(DEEP, "png"), encoded(other, "png"), "uint16")
+    assert not look_alike(encoded(DEEP, "png"), encoded(other, "png"), "uint16")
 
 
 def test_floats_are_compared_by_the_range_of_the_image() -> None:
     one, span = encoded(FLOATS, "raw"), np.ptp(FLOATS[np.isfinite(FLOATS)])
-    assert _alike(one, encoded(FLOATS + np.float32(0.99 * ALIKE / 255 * span), "raw"), "float32")
-    assert not _alike(one, encoded(FLOATS + np.float32(1.01 * ALIKE / 255 * span), "raw"), "float32")
+    assert look_alike(one, encoded(FLOATS + np.float32(0.99 * ALIKE / 255 * span), "raw"), "float32")
+    assert not look_alike(one, encoded(FLOATS + np.float32(1.01 * ALIKE / 255 * span), "raw"), "float32")
     nothing = encoded(np.full((2, 2, 1), np.nan, np.float32), "raw")
-    assert _alike(nothing, nothing, "float32")
+    assert look_alike(nothing, nothing, "float32")
     for place, value in (((0, 0), np.nan), ((3, 4), 1.0), ((5, 6), np.inf)):
         other = FLOATS.copy()
         other[place] = value
-        assert not _alike(one, encoded(other, "raw"), "float32")
-    assert not _alike(one, one[:-1], "float32")
+        assert not look_alike(one, encoded(other, "raw"), "float32")
+    assert not look_alike(one, one[:-1], "float32")

@@ -151,8 +151,8 @@ def test_checks_of_other_files_are_not_used(copied: Path, alter: Callable[[Shard
 def test_other_software_checks_again(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema, task = _schema(copied), _tasks(copied)[0]
     _store(task, schema, CheckDepth.FULL)
-    here = stored_checks._software()
-    monkeypatch.setattr(stored_checks, "_software", lambda: {**here, "pillow": "0"})
+    here = stored_checks.software()
+    monkeypatch.setattr(stored_checks, "software", lambda: {**here, "pillow": "0"})
     assert stored_check(task, schema, CheckDepth.FULL) is None
     later = task._replace(previous_checks=(str(_stored(task)),))
     assert sound_records(later, schema, CheckDepth.FULL) == {}
