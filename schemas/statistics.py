@@ -128,21 +128,24 @@ class FeatureStatistics(Sums):
     def add(self, values: Sequence[Any]) -> None:
         """Adds the values of one record."""
         self.lengths.add(len(values))
-        for value in values:
-            if self.type is FeatureType.BYTES:
+        if self.type is FeatureType.BYTES:
+            for value in values:
                 self._add_bytes(value)
-            elif self.type is FeatureType.INT64:
+        elif self.type is FeatureType.INT64:
+            for value in values:
                 self.numbers.add(value)
                 if self.values is not None:
                     self.values.add(str(value).encode())
-            elif math.isfinite(value):
-                self.numbers.add(value)
-            elif math.isnan(value):
-                self.nan += 1
-            elif value > 0:
-                self.high_infinite += 1
-            else:
-                self.low_infinite += 1
+        else:
+            for value in values:
+                if math.isfinite(value):
+                    self.numbers.add(value)
+                elif math.isnan(value):
+                    self.nan += 1
+                elif value > 0:
+                    self.high_infinite += 1
+                else:
+                    self.low_infinite += 1
 
     def _add_bytes(self, value: bytes) -> None:
         self.numbers.add(len(value))

@@ -190,8 +190,10 @@ class DocumentFormat:
           UsageError: If a folder of another name has such a file.
         """
         used = {name.rpartition("/")[0] for name in names}
-        unused = [name for name in probe.folders if name not in used]
-        for name in () if used & {"", _ANNOTATIONS} else unused:
+        # The folders are only listed if they matter: beside many files in a bucket, this takes long.
+        for name in () if used & {"", _ANNOTATIONS} else probe.folders:
+            if name in used:
+                continue
             if self._names_in(probe.inside(name), settings, _MAX_TRIED):
                 raise beside_splits(probe.where, sorted(used), name, self.title)
             if image_files.split_token(name) == name and probe.inside(name).has_images:

@@ -6,7 +6,6 @@ it says that it finds no data that it supports. Without `configs` it would load 
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import islice
 from pathlib import Path
@@ -96,9 +95,9 @@ def readme_md(dataset: Dataset) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Returns a text in YAML's double quotes, inside which all escapes of JSON mean the same."""
-    characters = json.dumps(text, ensure_ascii=False)
-    return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in characters)
+    """Returns a text in YAML's double quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(('"', *(one if one.isprintable() else f"\\U{ord(one):08x}" for one in escaped), '"'))
 
 
 def _tasks(dataset: Dataset) -> list[str]:
