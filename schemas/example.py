@@ -207,8 +207,16 @@ def parse_example(data: bytes) -> dict[str, Feature]:
     Raises:
       ValueError: If the bytes are not such a message.
     """
-    example = ParsedExample(data)
-    return {name: example.feature(name) for name in example.features}
+    with PARSING:
+        message = parse_message("Example", data)
+        # If a name occurs twice, the last wins.
+        return {entry.key: _feature(entry.value) for entry in message.features.feature}
+
+
+def _feature(message: Any) -> Feature:
+    """Returns the content of a `Feature` message."""
+    kind = message.WhichOneof("kind")
+    return Feature(_KIND_OF[kind], getattr(message, kind).value[:]) if kind else Feature(None, [])
 
 
 class ParsedExample:
@@ -241,9 +249,9 @@ class ParsedExample:
 
     def feature(self, name: str) -> Feature:
         """Returns a feature with its values."""
+        message = self.features.get(name)
         with PARSING:
-            kind, content = self.list_in(name)
-            return Feature(kind, content.value[:] if kind else [])
+            return Feature(None, []) if message is None else _feature(message)
 
 
 #: NumPy's name of a type -> (TensorFlow's number for it, letter for `struct`).
