@@ -10,8 +10,8 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from shardwright.core.concurrency import thread_pool
 from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.concurrency.thread_pool import IN_FLIGHT_BYTES, WORKING_BYTES, reserve_working_bytes
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.concurrency.worker_pool import current_pool
 from shardwright.core.images import convert
@@ -308,7 +308,7 @@ def check_quality(image: convert.ConvertedImage, settings: ConvertSettings) -> N
     from shardwright.core.images import quality_metrics  # other conversions start without it
 
     working = image.width * image.height * convert.BYTES_PER_PIXEL
-    with convert.transform_faults(image.format, Stage.ENCODE), thread_pool.reserve_working_bytes(working):
+    with convert.transform_faults(image.format, Stage.ENCODE), reserve_working_bytes(working):
         quality = quality_metrics.measure_quality(convert.picture_of(image, settings))
     for code in settings.dropped_codes:
         if code in quality.issues:
@@ -389,7 +389,7 @@ def _memory_fault(ref: ImageRef) -> Exception:
     decoder asked for more than the size of the picture explains.
     """
     try:
-        bytearray(thread_pool.WORKING_BYTES)
+        bytearray(WORKING_BYTES)
     except MemoryError:
         return EngineError(
             f"The machine ran out of memory at {ref.uri}; lower --max_pixels or use a "
@@ -479,14 +479,14 @@ def map_reads(
     reads = map_refs(
         lambda ref: read_ref(ref, recipe, before.get(ref.key)),
         refs,
-        max_weight=thread_pool.IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
+        max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
     )
     return current_pool().map(
         function,
         reads,
         weigh=lambda read: max(len(read.data) + len(read.mask or b""), len(read.data) * factor, least),
         crashed=lambda read, how: function(_crash_result(read.ref, how, recipe)),
-        max_weight=thread_pool.IN_FLIGHT_BYTES // 2,
+        max_weight=IN_FLIGHT_BYTES // 2,
     )
 
 

@@ -24,8 +24,15 @@ from shardwright.core.concurrency.worker_pool import worker_pool
 from shardwright.pipelines import log
 from shardwright.pipelines.options import runner_of
 from shardwright.pipelines.process import WATCHDOG, Ending, graceful_shutdown, own_temporary_folder
-from shardwright.schemas import errors
 from shardwright.schemas.codes import METRICS_NAMESPACE, ExitCode
+from shardwright.schemas.errors import (
+    EngineError,
+    NotRun,
+    ShardwrightError,
+    UnexpectedError,
+    UsageError,
+    lacks_memory,
+)
 from shardwright.schemas.units import counted
 
 #: Text that Beam adds to the message of a worker's exception.
@@ -134,22 +141,22 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
                 pipeline = beam.Pipeline(runner=_runner(options), options=options)
             except (ValueError, ImportError) as error:
                 detail = " ".join(str(error).split()).rstrip(".")
-                raise errors.UsageError(f"Beam rejects its options: {detail}.") from error
+                raise UsageError(f"Beam rejects its options: {detail}.") from error
             with no_interactive_runner():
                 build(pipeline)
             described = description_of(options)
             if options.view_as(TestOptions).dry_run and not is_dataflow(options):
-                raise errors.NotRun(described)  # other runners ignore the option and would run the job
+                raise NotRun(described)  # other runners ignore the option and would run the job
             if is_beam_silent():
                 hide_tracebacks()
             logging.getLogger(_STEPS_LOGGER).addFilter(_is_unknown)
             with quiet_worker_processes() if _has_processes(options) else contextlib.nullcontext():
                 result = pipeline.run()
                 if described:
-                    raise errors.NotRun(described)
+                    raise NotRun(described)
                 state = _wait(result, options)
                 if state is not None and str(state) not in ("DONE", "UPDATED"):
-                    raise errors.EngineError(f"The runner reports the state {state}; see its log.")
+                    raise EngineError(f"The runner reports the state {state}; see its log.")
             return result
         except Exception as error:
             # Beam wraps Ctrl-C like any exception of a worker.
@@ -253,33 +260,33 @@ def _has_processes(options: Any) -> bool:
     return bool(options.view_as(DirectOptions).direct_running_mode == "multi_processing")
 
 
-def as_shardwright_error(error: BaseException) -> errors.ShardwrightError:
+def as_shardwright_error(error: BaseException) -> ShardwrightError:
     """Returns the error that an exception of the engine contains or means."""
     for item in _chain(error):
-        own_error = errors.ShardwrightError.from_text(_BEAM_STEP.sub("", str(item)))
+        own_error = ShardwrightError.from_text(_BEAM_STEP.sub("", str(item)))
         if own_error:
             return own_error
-        if isinstance(item, errors.ShardwrightError):
+        if isinstance(item, ShardwrightError):
             return type(item)(item.message)
     lines = [line.strip() for line in _BEAM_STEP.sub("", str(error)).splitlines() if line.strip()]
     text = _JOB_STATE.sub("", lines[-1] if lines else "").rstrip(".")[:300]
     if _CLOSED in text:
-        return errors.EngineError(
+        return EngineError(
             "A worker process ended unexpectedly, often because the machine ran out of memory; use fewer "
             "workers (--direct_num_workers) or a larger machine and run again with --resume."
         )
-    if errors.lacks_memory(error):
+    if lacks_memory(error):
         threads = ", or of the threads that `ulimit -u` or a container allows" if "new thread" in text else ""
-        return errors.EngineError(
+        return EngineError(
             f"The machine ran out of memory{threads}; use a larger one and run again with --resume."
         )
     if _BOOT_ENDED.search(text):
-        return errors.EngineError(
+        return EngineError(
             "A worker did not start, because the program of --environment_type=PROCESS ended; give the first "
             "`python` in the PATH of each task manager pip and shardwright (its log has the reason), and run "
             "again with --resume."
         )
-    return errors.UnexpectedError(
+    return UnexpectedError(
         f"The engine failed with {type(error).__name__}: {text or 'no message'}; "
         "see the full log with --verbose, fix that and run again with --resume."
     )
@@ -331,17 +338,17 @@ def _interrupted(message: str, ending: Ending) -> str:
     return f"interrupted; {ending.reason}{what}"
 
 
-def _as_known(error: Exception) -> errors.ShardwrightError:
-    if isinstance(error, errors.ShardwrightError):
+def _as_known(error: Exception) -> ShardwrightError:
+    if isinstance(error, ShardwrightError):
         return error
     if sys.flags.optimize > 1 and "apache_beam" not in sys.modules:  # a failed import is not listed there
-        return errors.UsageError(
+        return UsageError(
             "Beam does not start without docstrings; run python without -OO, and without PYTHONOPTIMIZE=2 in "
             "the environment."
         )
     if isinstance(error, OSError):
         where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
-        return errors.EngineError(f"{error.strerror or error}{where}; fix that and run again with --resume.")
+        return EngineError(f"{error.strerror or error}{where}; fix that and run again with --resume.")
     return as_shardwright_error(error)
 
 
@@ -353,7 +360,7 @@ def without_resume(message: str, resumable: bool = False) -> str:
 def _is_unknown(record: logging.LogRecord) -> bool:
     """Returns whether Beam logs anything but an error that the caller gets; a log of level INFO shows all."""
     is_asked = logging.getLogger(record.name).isEnabledFor(logging.INFO)
-    return is_asked or errors.ShardwrightError.from_text(record.getMessage()) is None
+    return is_asked or ShardwrightError.from_text(record.getMessage()) is None
 
 
 def is_beam_silent() -> bool:

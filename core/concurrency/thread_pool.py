@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TypeVar
 
-from shardwright.core.concurrency import resources
+from shardwright.core.concurrency.resources import return_large_blocks, usable_memory, worker_processes
 from shardwright.core.concurrency.underway import UNDERWAY
 
 Item = TypeVar("Item")
@@ -89,9 +89,9 @@ def working_budget() -> ByteBudget:
 
     All worker processes of a machine together hold a share of its memory, and one larger picture.
     """
-    resources.return_large_blocks()
-    processes = resources.worker_processes()
-    share = resources.usable_memory() // _MEMORY_SHARE // processes
+    return_large_blocks()
+    processes = worker_processes()
+    share = usable_memory() // _MEMORY_SHARE // processes
     lock_file = os.path.join(tempfile.gettempdir(), _LARGE_PICTURE) if processes > 1 else ""
     return ByteBudget(min(WORKING_BYTES, max(share, _MIN_WORKING_BYTES)), lock_file)
 

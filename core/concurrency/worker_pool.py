@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
-from shardwright.core.concurrency import worker_process
 from shardwright.core.concurrency.resources import (
     PROCESSES,
     job_options,
@@ -27,6 +26,7 @@ from shardwright.core.concurrency.resources import (
 from shardwright.core.concurrency.thread_pool import CHUNK_ITEMS, IN_FLIGHT_BYTES, each, ordered_map
 from shardwright.core.concurrency.underway import UNDERWAY, Task
 from shardwright.core.concurrency.watchdog import watch_engine_worker
+from shardwright.core.concurrency.worker_process import PackedFunction, WorkerDied, WorkerProcess
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.plain_text import printable
 
@@ -53,9 +53,9 @@ class WorkerPool:
         self.in_processes = in_processes
         self._preload = preload
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="shardwright-convert")
-        self._processes: set[worker_process.WorkerProcess] = set()
+        self._processes: set[WorkerProcess] = set()
         #: Processes that wait for work; None for each one that could not be started.
-        self._idle: queue.SimpleQueue[worker_process.WorkerProcess | None] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[WorkerProcess | None] = queue.SimpleQueue()
         self._closed = False
         self._started = not in_processes
         self._starting = threading.Lock()
@@ -156,11 +156,11 @@ class WorkerPool:
         Raises:
           EngineError: If no process can be started, or the pool is closed.
         """
-        process: worker_process.WorkerProcess | None = None
+        process: WorkerProcess | None = None
         try:
             if self._closed:
                 raise EngineError("the conversion was ended.")
-            process = worker_process.WorkerProcess(self._threads, self._preload)
+            process = WorkerProcess(self._threads, self._preload)
             self._processes.add(process)
         except OSError as error:
             raise EngineError(
@@ -172,7 +172,7 @@ class WorkerPool:
 
     def _run_in_process(
         self,
-        function: worker_process.PackedFunction,
+        function: PackedFunction,
         crashed: Callable[[Item, str], Result] | None,
         items: list[Item],
     ) -> list[Result]:
@@ -186,7 +186,7 @@ class WorkerPool:
             self._start_process()
         try:
             results = process.call(function, items)
-        except worker_process.WorkerDied as death:
+        except WorkerDied as death:
             self._processes.discard(process)
             self._start_process()
             if crashed is None or death.item < 0 or not death.is_crash:
@@ -204,9 +204,9 @@ class WorkerPool:
         return results
 
 
-def _packed(function: Callable[[Any], Any]) -> worker_process.PackedFunction:
+def _packed(function: Callable[[Any], Any]) -> PackedFunction:
     data = pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
-    return worker_process.PackedFunction(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), data)
+    return PackedFunction(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), data)
 
 
 def _apply_in(folder: str, function: Callable[..., Result], args: tuple[Any, ...]) -> Result:
@@ -214,7 +214,7 @@ def _apply_in(folder: str, function: Callable[..., Result], args: tuple[Any, ...
     return function(*args)
 
 
-def _explain(death: worker_process.WorkerDied) -> str:
+def _explain(death: WorkerDied) -> str:
     """Returns the message of a run that a worker's end ends."""
     place = f" while it worked on {printable(death.task.place)} ({death.task.stage})" if death.task else ""
     if death.exit_code == -signal.SIGKILL:

@@ -19,7 +19,17 @@ from PIL.ExifTags import Base
 from shardwright.core import storage
 from shardwright.core.images.color import scaled_to_8_bits, within
 from shardwright.core.images.faults import unread
-from shardwright.schemas import byte_range
+from shardwright.schemas.byte_range import (
+    BARE_PIXELS,
+    BASE64,
+    BASE64_PIXELS,
+    BZIP2,
+    DEFLATE,
+    LZMA,
+    STORED,
+    VARINT_PIXELS,
+    ByteRange,
+)
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.schemas.units import format_size
@@ -51,7 +61,7 @@ _VALUES = 1 << 18
 _CLEARLY = 1.25
 
 
-def read_part(uri: str, place: byte_range.ByteRange, size: int, max_bytes: int) -> bytes:
+def read_part(uri: str, place: ByteRange, size: int, max_bytes: int) -> bytes:
     """Returns the bytes of an image that is part of a file.
 
     Args:
@@ -66,11 +76,11 @@ def read_part(uri: str, place: byte_range.ByteRange, size: int, max_bytes: int) 
       OSError: If it cannot be read.
     """
     data = _stored_bytes(place.file or uri, place)
-    if place.method in byte_range.BARE_PIXELS:
+    if place.method in BARE_PIXELS:
         return as_image_file(data, place)
-    if place.method == byte_range.BASE64:
+    if place.method == BASE64:
         data = as_image_file(data, place)
-    elif place.method != byte_range.STORED:
+    elif place.method != STORED:
         data = _unpack(data, place.method, min(max_bytes, size if size >= 0 else max_bytes))
     if 0 <= size != len(data):
         raise _corrupt(f"it has {len(data)} bytes, its header says {size}")
@@ -79,7 +89,7 @@ def read_part(uri: str, place: byte_range.ByteRange, size: int, max_bytes: int) 
     return data
 
 
-def read_part_head(uri: str, place: byte_range.ByteRange, length: int) -> bytes:
+def read_part_head(uri: str, place: ByteRange, length: int) -> bytes:
     """Returns the first bytes of a part, unpacked.
 
     Raises:
@@ -88,9 +98,9 @@ def read_part_head(uri: str, place: byte_range.ByteRange, length: int) -> bytes:
       OSError: If it cannot be read.
     """
     # Data that cannot be compressed may grow by a few bytes, and bzip2 unpacks only whole blocks.
-    needed = _BZIP2_BLOCK if place.method == byte_range.BZIP2 else length + 64
+    needed = _BZIP2_BLOCK if place.method == BZIP2 else length + 64
     data = _stored_bytes(place.file or uri, place._replace(length=min(place.length, needed)))
-    if place.method == byte_range.STORED:
+    if place.method == STORED:
         return data[:length]
     return _unpack_some(data, place.method, length)[0]
 
@@ -99,7 +109,7 @@ def _corrupt(message: str) -> ImageFault:
     return unread(QuarantineReason.CORRUPT, message)
 
 
-def _stored_bytes(path: str, place: byte_range.ByteRange) -> bytes:
+def _stored_bytes(path: str, place: ByteRange) -> bytes:
     def read(offset: int, length: int) -> bytes:
         return storage.read_range(path, offset, length, place.file_size, place.file_version)
 
@@ -150,13 +160,13 @@ def _unpack_some(data: bytes, method: str, most: int) -> tuple[bytes, bool]:
       ImageFault: If the data is damaged.
     """
     try:
-        if method == byte_range.DEFLATE:
+        if method == DEFLATE:
             inflater = zlib.decompressobj(-zlib.MAX_WBITS)
             return inflater.decompress(data, most), inflater.eof
-        if method == byte_range.BZIP2:
+        if method == BZIP2:
             bunzipper = bz2.BZ2Decompressor()
             return bunzipper.decompress(data, most), bunzipper.eof
-        if method == byte_range.LZMA:
+        if method == LZMA:
             return _unpack_lzma(data, most), True
     except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, struct.error) as error:
         raise _corrupt(f"it cannot be unpacked: {words_of(error)}") from error
@@ -179,28 +189,26 @@ def _unpack_lzma(data: bytes, most: int) -> bytes:
     return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters]).decompress(data[begin:], most)
 
 
-def as_image_file(data: bytes, place: byte_range.ByteRange) -> bytes:
+def as_image_file(data: bytes, place: ByteRange) -> bytes:
     """Returns a part of a record as an image file, with its encoding removed.
 
     Raises:
       ImageFault: If the part is damaged.
     """
-    if place.method == byte_range.BASE64:
+    if place.method == BASE64:
         return from_base64(data)
-    return (
-        _pixels_as_file(bare_pixels(data, place), place) if place.method in byte_range.BARE_PIXELS else data
-    )
+    return _pixels_as_file(bare_pixels(data, place), place) if place.method in BARE_PIXELS else data
 
 
-def bare_pixels(data: bytes, place: byte_range.ByteRange) -> bytes:
+def bare_pixels(data: bytes, place: ByteRange) -> bytes:
     """Returns raw pixels as they are in memory, with their encoding removed.
 
     Raises:
       ImageFault: If the data is damaged.
     """
-    if place.method == byte_range.BASE64_PIXELS:
+    if place.method == BASE64_PIXELS:
         return from_base64(data)
-    if place.method == byte_range.VARINT_PIXELS:
+    if place.method == VARINT_PIXELS:
         return _varints(data).astype(place.dtype).tobytes()
     return data
 
@@ -233,7 +241,7 @@ def _varints(data: bytes) -> np.ndarray:
     return numbers
 
 
-def _pixels_as_file(data: bytes, place: byte_range.ByteRange) -> bytes:
+def _pixels_as_file(data: bytes, place: ByteRange) -> bytes:
     """Returns raw pixels as an image file with 8 bits (or 16 bits of gray), which is decoded like any other.
 
     False and true become 0 and 255. Integers with more than 16 bits, and signed ones, must be 0 to 255. If

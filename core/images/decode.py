@@ -11,7 +11,8 @@ from PIL.Image import Transpose
 from shardwright.core.images import deep_pixels, signatures
 from shardwright.core.images.deep_pixels import UINT8, DeepHeader
 from shardwright.core.images.faults import corrupt, pillow_settings, unsupported
-from shardwright.core.images.formats import FORMATS, PluginImage, opened_image, plugin_kind
+from shardwright.core.images.formats import FORMATS, PluginImage, plugin_kind
+from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage, OpenOptions
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, LeftOut, NotACandidate
@@ -94,7 +95,7 @@ def open_image(
     keep_depth: bool = False,
     all_channels: bool = False,
     white: int = 0,
-) -> opened_image.OpenedImage:
+) -> OpenedImage:
     """Reads an image's header.
 
     Args:
@@ -113,7 +114,7 @@ def open_image(
       NotACandidate: If the file is not an image by content or by name.
     """
     kind = check_kind(data[: signatures.HEAD_BYTES], name, skipped)
-    options = opened_image.OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)
+    options = OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)
     with pillow_settings(max_pixels, kind):
         opened = FORMATS.get(kind, PluginImage).open(data, options)
         if not (keep_depth or all_channels or white) or opened.deep is not None or opened.scaled is not None:
@@ -129,9 +130,7 @@ def open_image(
         return opened
 
 
-def load_checked(
-    opened: opened_image.OpenedImage, max_pixels: int, keep_damaged: bool = False
-) -> opened_image.LoadedImage:
+def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = False) -> LoadedImage:
     """Decodes the pixels of the first frame with decoders that report damage.
 
     Args:
@@ -147,13 +146,13 @@ def load_checked(
         picture = deep_pixels.picture_in_8_bits(load_samples(opened, max_pixels), header)
         profile = header.profile or opened.image.info.get("icc_profile")
         picture.info = {"icc_profile": profile} if profile else {}
-        return opened_image.LoadedImage(picture)
+        return LoadedImage(picture)
     with pillow_settings(max_pixels, opened.kind):
         check_memory(opened.decoder_bytes(), max_pixels, len(opened.data))
         return opened.decode(keep_damaged)
 
 
-def load_samples(opened: opened_image.OpenedImage, max_pixels: int) -> np.ndarray:
+def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
     """Decodes the samples of a picture that has `deep` or `scaled` ones, as they are in the file.
 
     Returns:

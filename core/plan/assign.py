@@ -22,10 +22,18 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from shardwright.schemas import image_ref
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import (
+    EncodedRefs,
+    ImageRef,
+    decode_refs,
+    encode_refs,
+    is_image,
+    number_text,
+    source_id_of,
+)
 from shardwright.schemas.plan import BUCKETS, DIGITS, HASH_RANGE, Forecast, PartBounds, ShardPlace
 
 Item = TypeVar("Item")
@@ -117,14 +125,14 @@ class Lowest(Generic[Item]):
             self.cut = self.items[-1][0]
 
 
-def add_orders(lowest: Lowest[None], batch: image_ref.EncodedRefs, seed: int) -> None:
+def add_orders(lowest: Lowest[None], batch: EncodedRefs, seed: int) -> None:
     """Adds the images of a batch that can be written, for `--limit`."""
-    for ref in image_ref.decode_refs(batch):
+    for ref in decode_refs(batch):
         if ref.is_candidate:
             lowest.add(limit_order(seed, ref.key), None)
 
 
-def filter_beyond_limit(batch: image_ref.EncodedRefs, cut: Order | None, seed: int) -> image_ref.EncodedRefs:
+def filter_beyond_limit(batch: EncodedRefs, cut: Order | None, seed: int) -> EncodedRefs:
     """Filters the images of a batch, good or bad, that `--limit` leaves out.
 
     Args:
@@ -134,11 +142,9 @@ def filter_beyond_limit(batch: image_ref.EncodedRefs, cut: Order | None, seed: i
     """
     if cut is None:
         return batch
-    return image_ref.encode_refs(
-        ref.filtered(FilterReason.LIMIT)
-        if image_ref.is_image(ref) and limit_order(seed, ref.key) > cut
-        else ref
-        for ref in image_ref.decode_refs(batch)
+    return encode_refs(
+        ref.filtered(FilterReason.LIMIT) if is_image(ref) and limit_order(seed, ref.key) > cut else ref
+        for ref in decode_refs(batch)
     )
 
 
@@ -182,7 +188,7 @@ class PlannedShard(NamedTuple):
     """A shard to write: its place, and its references."""
 
     place: ShardPlace
-    refs: Iterable[image_ref.EncodedRefs]
+    refs: Iterable[EncodedRefs]
 
 
 #: Uses of hashes. The hashes of each use are independent of the others.
@@ -218,17 +224,17 @@ class Placement:
         self._ideal = {purpose: ideal_bounds(shares_of(settings, purpose)) for purpose in purposes}
         self._pattern = re.compile(settings.split_by) if settings.split_by else None
 
-    def split(self, ref: image_ref.ImageRef) -> str:
+    def split(self, ref: ImageRef) -> str:
         """Returns the split that the source names, or else the split by the hash of the group or key."""
         if ref.split or len(self._names) == 1:
             return ref.split or self._names[0]
         return self._names[self._part(ref, SPLIT, "")]
 
-    def fold(self, ref: image_ref.ImageRef, split: str) -> int:
+    def fold(self, ref: ImageRef, split: str) -> int:
         """Returns the fold of an image in its split; -1 if there are no folds."""
         return self._part(ref, FOLD, split) if self.settings.folds else -1
 
-    def _part(self, ref: image_ref.ImageRef, purpose: str, scope: str) -> int:
+    def _part(self, ref: ImageRef, purpose: str, scope: str) -> int:
         """Returns the number of the part of an image, by the hash of its key or group.
 
         Args:
@@ -247,18 +253,18 @@ class Placement:
         name = ref.label if self.settings.split_mode == "stratified" else ""
         return bisect_right(classes.get(name, ideal), value)
 
-    def hash(self, ref: image_ref.ImageRef, purpose: str) -> int:
+    def hash(self, ref: ImageRef, purpose: str) -> int:
         """Returns the hash that decides the split or the fold of an image; `purpose` is `SPLIT` or `FOLD`."""
         group = ref.group or group_of(ref.key, self._pattern)
         return hash64(self.settings.seed, purpose, ref.key if group is None else group)
 
-    def misses_group(self, ref: image_ref.ImageRef) -> bool:
+    def misses_group(self, ref: ImageRef) -> bool:
         """Returns whether `--split_by` was given and does not match this key."""
         return bool(self._pattern) and not ref.group and group_of(ref.key, self._pattern) is None
 
 
 def hashes_of_sparse_splits(
-    batch: image_ref.EncodedRefs, forecast: Forecast, settings: ConvertSettings
+    batch: EncodedRefs, forecast: Forecast, settings: ConvertSettings
 ) -> Iterator[tuple[str, bytes]]:
     """Yields the hashes of a batch's images in each split that is so small that a shard may be empty."""
     shards = forecast.plan.shards
@@ -269,7 +275,7 @@ def hashes_of_sparse_splits(
     }
     placement = Placement(settings, forecast.plan.split_bounds)
     hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
-    for ref in image_ref.decode_refs(batch) if sparse else ():
+    for ref in decode_refs(batch) if sparse else ():
         split = placement.split(ref)
         if split in sparse and ref.is_candidate:
             hashes[split].append(shard_order(settings.seed, ref.key)[0])
@@ -288,8 +294,8 @@ def fill_shards(forecast: Forecast, packed: Iterable[tuple[str, bytes]]) -> Fore
 
 
 def refs_by_shard(
-    settings: ConvertSettings, refs: Iterable[image_ref.ImageRef], forecast: Forecast
-) -> Iterator[tuple[ShardId, image_ref.ImageRef]]:
+    settings: ConvertSettings, refs: Iterable[ImageRef], forecast: Forecast
+) -> Iterator[tuple[ShardId, ImageRef]]:
     """Yields references with their splits and folds, each after its shard."""
     plan = forecast.plan
     placement = Placement(settings, plan.split_bounds, plan.fold_bounds)
@@ -307,11 +313,11 @@ def refs_by_shard(
         yield (split, shard), ref
 
 
-def every_shard(forecast: Forecast) -> Iterator[tuple[ShardId, image_ref.EncodedRefs]]:
+def every_shard(forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
     """Yields every shard of the plan without references, so that empty shards are written too."""
     for split, count in forecast.plan.shards.items():
         for shard in range(count):
-            yield (split, shard), image_ref.encode_refs(())
+            yield (split, shard), encode_refs(())
 
 
 #: Number of buckets for the check of keys, and so of workers that can share it.
@@ -320,24 +326,24 @@ _KEY_BUCKETS = 2048
 _MADE = "made"
 
 
-def keys_by_bucket(refs: Iterable[image_ref.ImageRef]) -> Iterator[tuple[ShardId, image_ref.ImageRef]]:
+def keys_by_bucket(refs: Iterable[ImageRef]) -> Iterator[tuple[ShardId, ImageRef]]:
     """Yields keys and locations by the keys alone, so that equal keys of different splits meet."""
     for ref in refs:
         bucket = zlib.crc32(ref.key.encode()) % _KEY_BUCKETS
-        yield ("", bucket), image_ref.ImageRef(ref.key, ref.uri, place=ref.place, message=ref.message)
+        yield ("", bucket), ImageRef(ref.key, ref.uri, place=ref.place, message=ref.message)
 
 
-def source_ids_by_bucket(refs: Iterable[image_ref.ImageRef]) -> Iterator[tuple[ShardId, image_ref.ImageRef]]:
+def source_ids_by_bucket(refs: Iterable[ImageRef]) -> Iterator[tuple[ShardId, ImageRef]]:
     """Yields the ids that records store and the locations of their images, so that equal ids meet."""
     for ref in refs:
-        number = image_ref.number_text(image_ref.source_id_of(ref)) if ref.is_candidate else ""
+        number = number_text(source_id_of(ref)) if ref.is_candidate else ""
         if number:  # other ids never look like a number
             reason = "" if ref.source_id else _MADE
-            light = image_ref.ImageRef(ref.key, ref.uri, reason=reason, message=ref.message, source_id=number)
+            light = ImageRef(ref.key, ref.uri, reason=reason, message=ref.message, source_id=number)
             yield ("", int(number) % _KEY_BUCKETS), light
 
 
-def _duplicate_key_error(*refs: image_ref.ImageRef) -> UsageError:
+def _duplicate_key_error(*refs: ImageRef) -> UsageError:
     # The message is the line of the list that names the image.
     first, second = sorted(f"{ref.location} ({ref.message})" if ref.message else ref.location for ref in refs)
     advice = "rename one, or give each --input a name (a=PATH)"
@@ -348,7 +354,7 @@ def _duplicate_key_error(*refs: image_ref.ImageRef) -> UsageError:
     return UsageError(f"Two images have the key {refs[0].key!r}: {first} and {second}; {advice}.")
 
 
-def check_keys(shard: tuple[ShardId, Iterable[image_ref.EncodedRefs]]) -> Iterator[int]:
+def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
     """Checks that no key occurs twice in a shard or bucket.
 
     Equal keys in one split always meet in one shard. If the sources name splits, equal keys may be in
@@ -362,18 +368,18 @@ def check_keys(shard: tuple[ShardId, Iterable[image_ref.EncodedRefs]]) -> Iterat
     """
     hashes = array("q")  # a key takes 8 bytes here, and 300 in a dictionary with its location
     for batch in shard[1]:
-        hashes.extend(map(hash, map(attrgetter("key"), image_ref.decode_refs(batch))))
+        hashes.extend(map(hash, map(attrgetter("key"), decode_refs(batch))))
     values, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
     repeated = set(values[counts > 1].tolist())
-    seen: dict[str, image_ref.ImageRef] = {}
+    seen: dict[str, ImageRef] = {}
     for batch in shard[1] if repeated else ():
-        for ref in image_ref.decode_refs(batch):
+        for ref in decode_refs(batch):
             if hash(ref.key) in repeated and (other := seen.setdefault(ref.key, ref)) is not ref:
                 raise _duplicate_key_error(other, ref)
     yield len(hashes)
 
 
-def check_source_ids(bucket: tuple[ShardId, Iterable[image_ref.EncodedRefs]]) -> Iterator[int]:
+def check_source_ids(bucket: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
     """Checks that no id made from a key is also the id of another image.
 
     Ids from sources may be equal, because exports often number the images of each split from 0.
@@ -387,9 +393,9 @@ def check_source_ids(bucket: tuple[ShardId, Iterable[image_ref.EncodedRefs]]) ->
     Raises:
       UsageError: If ids are equal; the message names the id and both images.
     """
-    refs: dict[str, image_ref.ImageRef] = {}
+    refs: dict[str, ImageRef] = {}
     for batch in bucket[1]:
-        for ref in image_ref.decode_refs(batch):
+        for ref in decode_refs(batch):
             other = refs.setdefault(ref.source_id, ref)
             if other is not ref and _MADE in (ref.reason, other.reason):
                 first, second = sorted((other.key, ref.key))

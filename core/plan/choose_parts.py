@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.core.plan import assign
+from shardwright.core.plan.assign import FOLD, SPLIT, ideal_bounds
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import in_name_order
@@ -37,7 +37,7 @@ Hashes = npt.NDArray[np.uint64]
 
 #: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen again.
 _OF_SPLITS = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")
-_DECIDING = {assign.SPLIT: _OF_SPLITS, assign.FOLD: (*_OF_SPLITS, "folds")}
+_DECIDING = {SPLIT: _OF_SPLITS, FOLD: (*_OF_SPLITS, "folds")}
 
 
 @dataclass
@@ -176,7 +176,7 @@ def cut(ordered: Hashes, counts: Sequence[int], shares: Sequence[Fraction]) -> t
     """
     bounds = []
     end = 0
-    for ideal, count in zip(assign.ideal_bounds(shares), counts):
+    for ideal, count in zip(ideal_bounds(shares), counts):
         end += count
         where = end
         if 0 < end < len(ordered) and ordered[end - 1] == ordered[end]:
@@ -235,4 +235,4 @@ def carried_bounds(settings: ConvertSettings, purpose: str, carried: Plan | None
     identity = settings.identity()
     if any((carried.settings.get(name) or "") != (identity.get(name) or "") for name in _DECIDING[purpose]):
         return None
-    return carried.split_bounds if purpose == assign.SPLIT else carried.fold_bounds
+    return carried.split_bounds if purpose == SPLIT else carried.fold_bounds

@@ -14,7 +14,6 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.records.encodings import plain_feature
-from shardwright.schemas import example
 from shardwright.schemas.byte_range import BASE64, STORED, ByteRange
 from shardwright.schemas.dataset import (
     SHARDS_DIR,
@@ -25,6 +24,7 @@ from shardwright.schemas.dataset import (
     sample_types,
     stored_format,
 )
+from shardwright.schemas.example import LENGTH, Feature, FeatureType, ParsedExample, fields_in, read_varint
 from shardwright.schemas.feature_roles import BOX_SIDES, FLAGS, IMAGE_ROLES, PIXEL_MASKS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Layout
@@ -167,16 +167,16 @@ def _check_entries(data: bytes) -> None:
     """
     count = 0
     with contextlib.suppress(IndexError):  # the parser reports it
-        for field, wire, begin, end in example.fields_in(data, 0, len(data)):
-            if (field, wire) == (2, example.LENGTH):
+        for field, wire, begin, end in fields_in(data, 0, len(data)):
+            if (field, wire) == (2, LENGTH):
                 raise NotAnExample("it is a tf.train.SequenceExample")
-            if (field, wire) == (1, example.LENGTH) and len(data) > 2 * MAX_FEATURES:  # each takes two bytes
-                count += sum(1 for _ in islice(example.fields_in(data, begin, end), MAX_FEATURES + 1))
+            if (field, wire) == (1, LENGTH) and len(data) > 2 * MAX_FEATURES:  # each takes two bytes
+                count += sum(1 for _ in islice(fields_in(data, begin, end), MAX_FEATURES + 1))
             if count > MAX_FEATURES:
                 raise ValueError(f"it has more than {MAX_FEATURES:,} features")
 
 
-class SourceRecord(example.ParsedExample):
+class SourceRecord(ParsedExample):
     """Decoded features of a record. An empty name stands for a feature that records do not have.
 
     Records may come from anywhere, so the number of features and values is limited.
@@ -206,7 +206,7 @@ class SourceRecord(example.ParsedExample):
         """Returns the likeliest feature with a role; empty if there is none."""
         return next(iter(self.names.by_role.get(role, ())), "")
 
-    def _stored(self, name: str) -> example.Feature:
+    def _stored(self, name: str) -> Feature:
         """Returns a feature with its values as they are stored.
 
         Raises:
@@ -217,7 +217,7 @@ class SourceRecord(example.ParsedExample):
             raise ValueError(f"feature {name!r} has too many values, more than {_MAX_VALUES:,}")
         return super().feature(name)
 
-    def feature(self, name: str) -> example.Feature:
+    def feature(self, name: str) -> Feature:
         """Returns a feature with its values.
 
         Raises:
@@ -226,8 +226,8 @@ class SourceRecord(example.ParsedExample):
         spec, feature = self.names.encoded.get(name), self._stored(name)
         if spec is None:
             return feature
-        is_stored = feature.type is example.FeatureType.BYTES and feature.values
-        return plain_feature(spec, feature) if is_stored else example.Feature(None, [])
+        is_stored = feature.type is FeatureType.BYTES and feature.values
+        return plain_feature(spec, feature) if is_stored else Feature(None, [])
 
     def parts_of(self, name: str) -> list[ByteRange]:
         """Returns where the values in a list of bytes are in the record, also within a serialized tensor.
@@ -237,7 +237,7 @@ class SourceRecord(example.ParsedExample):
         Raises:
           ValueError: If the feature does not match its encoding, or has too many values.
         """
-        if self.list_in(name)[0] is not example.FeatureType.BYTES:
+        if self.list_in(name)[0] is not FeatureType.BYTES:
             return []
         encoding = spec.encoding if (spec := self.names.encoded.get(name)) else Encoding.PLAIN
         method = BASE64 if encoding is Encoding.BASE64 else STORED
@@ -255,7 +255,7 @@ class SourceRecord(example.ParsedExample):
         Floats have 32 bits each; integers are varints.
         """
         data = self.list_in(name)[1].SerializeToString()  # a tag, the number of bytes, and the numbers
-        length, begin = example.read_varint(data, 1) if data else (0, 0)
+        length, begin = read_varint(data, 1) if data else (0, 0)
         place = self._find(data)
         return ByteRange("", place + begin, length) if data and place >= 0 else None
 
@@ -304,7 +304,7 @@ class SourceRecord(example.ParsedExample):
           ValueError: If the feature has bytes.
         """
         feature = self.feature(self.name(role))
-        if feature.type is example.FeatureType.BYTES:
+        if feature.type is FeatureType.BYTES:
             raise ValueError(f"its feature {self.name(role)!r} is not a list of numbers")
         return feature.values
 
@@ -317,7 +317,7 @@ class SourceRecord(example.ParsedExample):
         texts = []
         name = self.name(role)
         kind, values = self.feature(name)
-        for value in values if kind is example.FeatureType.BYTES else ():
+        for value in values if kind is FeatureType.BYTES else ():
             if len(value) > _MAX_CLASS_NAME:
                 raise ValueError(f"its feature {name!r} has {len(value)} bytes, which is not a class name")
             try:

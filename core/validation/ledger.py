@@ -15,10 +15,20 @@ from shardwright.core.plan.assign import shard_order
 from shardwright.core.records.framing import FRAME_BYTES, Record
 from shardwright.core.records.record_schema import Problem
 from shardwright.core.validation.record import CheckedRecord
-from shardwright.schemas import ledger
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.ledger import (
+    LEDGER_VERSION,
+    OPTIONAL_TOTALS,
+    Entry,
+    PlanDigest,
+    ShardHeader,
+    ShardTotals,
+    header_from_json,
+    line_blocks,
+    parsed_lines,
+)
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.units import counted
 from shardwright.schemas.values import short_repr
@@ -54,8 +64,8 @@ class LedgerSummary(NamedTuple):
       sha256: sha256 of the ledger file.
     """
 
-    header: ledger.ShardHeader
-    counted: ledger.ShardHeader
+    header: ShardHeader
+    counted: ShardHeader
     plan_digest: str
     first: tuple[int, str] | None
     last: tuple[int, str] | None
@@ -63,7 +73,7 @@ class LedgerSummary(NamedTuple):
 
 
 #: Fields of a header that are compared with the values computed from the lines.
-_COUNTED = ("records", *(item.name for item in fields(ledger.ShardTotals)))
+_COUNTED = ("records", *(item.name for item in fields(ShardTotals)))
 
 
 class LedgerCheck:
@@ -79,25 +89,23 @@ class LedgerCheck:
 
     def __init__(self, data: bytes, shard: Shard, terms: ShardTerms | None = None) -> None:
         self._data = data
-        self._lines: Iterator[dict[str, Any]] = chain.from_iterable(
-            map(ledger.parsed_lines, ledger.line_blocks(data))
-        )
-        self._entry: ledger.Entry | None = None
+        self._lines: Iterator[dict[str, Any]] = chain.from_iterable(map(parsed_lines, line_blocks(data)))
+        self._entry: Entry | None = None
         self._fault = ""
         self._shard, self._terms = shard, terms
-        self._totals = ledger.ShardTotals()
-        self._plan_digest = ledger.PlanDigest(terms.recipe) if terms is not None else None
+        self._totals = ShardTotals()
+        self._plan_digest = PlanDigest(terms.recipe) if terms is not None else None
         self._first: tuple[int, str] | None = None
         self._last: tuple[int, str] | None = None
         header = self._next_line()
         self._header: dict[str, Any] = header or {}
-        if header is not None and header.get("ledger_version") != ledger.LEDGER_VERSION:
+        if header is not None and header.get("ledger_version") != LEDGER_VERSION:
             self._give_up("it is of another version")
         elif header is not None and header.get("sha256") != shard.sha256:
             self._give_up("it belongs to another shard: its sha256 is not the one in dataset.json")
         self._advance()
 
-    def compare(self, record: Record, result: CheckedRecord) -> tuple[list[Problem], ledger.Entry | None]:
+    def compare(self, record: Record, result: CheckedRecord) -> tuple[list[Problem], Entry | None]:
         """Returns how a valid record differs from the ledger, and its entry if that agrees with it."""
         offset = record.offset
         while self._entry is not None and (self._entry.offset or 0) < offset:  # lost, reported elsewhere
@@ -120,7 +128,7 @@ class LedgerCheck:
             return [(FindingCode.LEDGER_MISMATCH, difference), *problems], None
         return problems, entry
 
-    def _difference(self, entry: ledger.Entry, length: int, result: CheckedRecord) -> str:
+    def _difference(self, entry: Entry, length: int, result: CheckedRecord) -> str:
         """Returns how a record, whose frame has this length, differs from its entry; empty if not."""
         if entry.length != length:
             return f"it has {length} bytes with its frame, the shard's ledger says {entry.length}"
@@ -165,7 +173,7 @@ class LedgerCheck:
         if self._fault:
             return None
         try:
-            header = ledger.header_from_json(self._header)
+            header = header_from_json(self._header)
             counted_header = self._totals.header(header.place)
         except (TypeError, ValueError, KeyError):
             return None
@@ -186,14 +194,12 @@ class LedgerCheck:
             return
         header, shard = summary.header, self._shard
         true = json.loads(json.dumps(summary.counted.as_json(), sort_keys=True))
-        expected: dict[str, Any] = {
-            name: true.get(name, ledger.OPTIONAL_TOTALS.get(name)) for name in _COUNTED
-        }
+        expected: dict[str, Any] = {name: true.get(name, OPTIONAL_TOTALS.get(name)) for name in _COUNTED}
         expected |= {"file": shard.file, "bytes": shard.bytes}
         if header.crc32c and crc32c:
             expected["crc32c"] = crc32c
         for name, value in expected.items():
-            stored = self._header.get(name, ledger.OPTIONAL_TOTALS.get(name))
+            stored = self._header.get(name, OPTIONAL_TOTALS.get(name))
             if stored != value:
                 message = mismatch(f"field {name!r} of its ledger's header", stored, value)
                 yield FindingCode.LEDGER_MISMATCH, message
@@ -240,7 +246,7 @@ class LedgerCheck:
         self._entry = None
         while (line := self._next_line()) is not None:
             try:
-                entry = ledger.Entry.from_json(line)
+                entry = Entry.from_json(line)
                 self._totals.add(entry)
                 if self._plan_digest is not None:
                     self._plan_digest.add_entry(entry)

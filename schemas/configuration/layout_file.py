@@ -22,7 +22,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
-from shardwright.schemas import layouts
 from shardwright.schemas.configuration.typed_yaml import (
     FileModel,
     check_choice,
@@ -34,6 +33,7 @@ from shardwright.schemas.configuration.typed_yaml import (
 from shardwright.schemas.errors import UsageError, as_sentence
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import CLASS_ROLES, FeatureRole, Needs
+from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, with_several_classes
 from shardwright.schemas.plain_yaml import load_plain_yaml
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, short_repr, value_type
@@ -129,7 +129,7 @@ class LayoutFile(FileModel):
 
     name: _Name = _ABSENT
     """Name of the layout; by default the name of the file."""
-    extends: one_of(*layouts.LAYOUTS) = _ABSENT  # type: ignore[valid-type]
+    extends: one_of(*LAYOUTS) = _ABSENT  # type: ignore[valid-type]
     """The built-in layout to begin with."""
     first_label: Annotated[
         int, Field(strict=True, ge=0, le=_MAX_VALUES), write("a number such as 0 or 1")
@@ -149,7 +149,7 @@ class LayoutFile(FileModel):
     """Additional features."""
 
 
-def parse_layout_file(text: str, path: str) -> layouts.Layout:
+def parse_layout_file(text: str, path: str) -> Layout:
     """Reads a custom layout.
 
     Args:
@@ -173,12 +173,12 @@ def parse_layout_file(text: str, path: str) -> layouts.Layout:
     return layout
 
 
-def _layout(file: LayoutFile, stem: str) -> layouts.Layout:
-    base = layouts.LAYOUTS.get(file.extends, layouts.Layout("", ()))
+def _layout(file: LayoutFile, stem: str) -> Layout:
+    base = LAYOUTS.get(file.extends, Layout("", ()))
     values = file.model_dump(include={"first_label", "needs", "format_names", "pixels"}, exclude_unset=True)
     name = stem if file.name is None else file.name
-    base = replace(base, **values, name=name, summary=layouts.Layout.summary)
-    if base.name in layouts.LAYOUTS:
+    base = replace(base, **values, name=name, summary=Layout.summary)
+    if base.name in LAYOUTS:
         raise wrong(
             f"{base.name} is the name of a built-in layout; write another one, such as name: my_{base.name}"
         )
@@ -190,10 +190,10 @@ def _layout(file: LayoutFile, stem: str) -> layouts.Layout:
             raise wrong(f"features: {name}: {error}") from None
     layout = replace(base, needs=Needs(base.needs), features=tuple(features.values()))
     # The classes of an image with annotations are those of its objects, of which there may be any number.
-    return layouts.with_several_classes(layout) if layout.stores_annotations else layout
+    return with_several_classes(layout) if layout.stores_annotations else layout
 
 
-def _inherited(features: Sequence[layouts.FeatureSpec], file: LayoutFile) -> list[layouts.FeatureSpec]:
+def _inherited(features: Sequence[FeatureSpec], file: LayoutFile) -> list[FeatureSpec]:
     """Returns the features of the layout named by `extends`, without dropped ones and with new names."""
     if not features and (file.drop or file.rename):
         raise wrong("drop and rename are for the features of a built-in layout; name it with extends")
@@ -207,7 +207,7 @@ def _inherited(features: Sequence[layouts.FeatureSpec], file: LayoutFile) -> lis
     return renamed
 
 
-def _feature(name: str, block: FeatureBlock, pixels: bool) -> layouts.FeatureSpec:
+def _feature(name: str, block: FeatureBlock, pixels: bool) -> FeatureSpec:
     fields_set = block.model_fields_set
     if len(fields_set & {"fill", "column", "constant"}) != 1:
         raise wrong("write one of fill, column and constant, which say what fills it")
@@ -229,37 +229,37 @@ def _feature(name: str, block: FeatureBlock, pixels: bool) -> layouts.FeatureSpe
     if block.base64:
         if spec.type is not FeatureType.BYTES:
             raise wrong("base64 is for texts and bytes; leave it out")
-        return replace(spec, encoding=layouts.Encoding.BASE64)
+        return replace(spec, encoding=Encoding.BASE64)
     if not block.tensor:
         return spec
-    tensor = replace(spec, type=FeatureType.BYTES, shape=(), encoding=layouts.Encoding.TENSOR)
+    tensor = replace(spec, type=FeatureType.BYTES, shape=(), encoding=Encoding.TENSOR)
     if spec.fill is FeatureRole.ENCODED and pixels:
         return replace(tensor, dtype="uint8", tensor_shape=(None, None, None))
     type_ = ValueType(spec.value_type or spec.type)
     return replace(tensor, dtype=_DTYPES.get(type_, type_.value), tensor_shape=spec.shape)
 
 
-def _filled(name: str, block: FeatureBlock) -> layouts.FeatureSpec:
+def _filled(name: str, block: FeatureBlock) -> FeatureSpec:
     """Returns a feature without its encoding."""
     fields_set = block.model_fields_set
     if "fill" in fields_set:
         role = FeatureRole(block.fill)
         if fields_set & {"type", "values", "shape"}:
             raise wrong(f"{role} has its own type and shape; leave type, values and shape out")
-        return layouts.FeatureSpec(name, role.type, role.shape, role)
+        return FeatureSpec(name, role.type, role.shape, role)
     if "type" not in fields_set:
         raise wrong(f"write its type, one of {', '.join(TYPE_NAMES)}")
     type_ = value_type(block.type)
     if block.values and type_ is not ValueType.ENUM:
         raise wrong("values are the names of an enum; write type: enum")
-    spec = layouts.FeatureSpec(name, feature_type(type_), block.shape, value_type=type_)
+    spec = FeatureSpec(name, feature_type(type_), block.shape, value_type=type_)
     if "constant" in fields_set:
         return _with_constant(spec, block)
     column = block.column if block.column != name else ""
     return replace(spec, fill=FeatureRole.EXTRA, value=block.values, column=column)
 
 
-def _with_constant(spec: layouts.FeatureSpec, block: FeatureBlock) -> layouts.FeatureSpec:
+def _with_constant(spec: FeatureSpec, block: FeatureBlock) -> FeatureSpec:
     type_, (sides, constants) = ValueType(spec.value_type), _unnested(block.constant)
     stored = [coerce(value, type_, block.values, wide=block.tensor) for value in constants]
     try:
@@ -275,7 +275,7 @@ def _with_constant(spec: layouts.FeatureSpec, block: FeatureBlock) -> layouts.Fe
     return replace(spec, shape=sides, fill=FeatureRole.CONSTANT, value=values)
 
 
-def _check(layout: layouts.Layout) -> None:
+def _check(layout: Layout) -> None:
     """Checks that the features fit together."""
     roles = layout.by_role
     if FeatureRole.ENCODED not in roles:

@@ -48,7 +48,6 @@ from helpers.repository import ran
 
 from shardwright.core import conversion as shard_convert
 from shardwright.core import storage
-from shardwright.core.concurrency import thread_pool
 from shardwright.core.concurrency.resources import experiment, values_of
 from shardwright.core.concurrency.thread_pool import ByteBudget
 from shardwright.core.concurrency.underway import UNDERWAY, Task, Underway
@@ -240,8 +239,7 @@ def test_a_lack_of_memory_stops_the_job(
     monkeypatch: pytest.MonkeyPatch, convert_small: Convert, where: str
 ) -> None:
     monkeypatch.setattr(f"{shard_convert.__name__}.{where}", mock.Mock(side_effect=MemoryError))
-    thread_pool.working_budget()  # it stays as it is
-    monkeypatch.setattr(thread_pool, "WORKING_BYTES", 1 << 62)
+    monkeypatch.setattr(shard_convert, "WORKING_BYTES", 1 << 62)
     sentence = sentence_of(convert_small(), 3)
     assert sentence.startswith("The machine ran out of memory") and "run again with --resume" in sentence
     no_thread = as_shardwright_error(RuntimeError("can't start new thread"))

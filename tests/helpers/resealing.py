@@ -19,10 +19,10 @@ from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c,
 from shardwright.core.shards.finish import with_shards
 from shardwright.core.shards.finish import write_ledger as write_shard_ledger
 from shardwright.core.shards.shard_plan import recipes_of
-from shardwright.schemas import ledger
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset, fingerprint, pretty_json, with_digest
 from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
+from shardwright.schemas.ledger import Entry, LedgerLines, PlanDigest, dump_index, load_ledger
 from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.schemas.sidecars import with_sidecars
 
@@ -82,10 +82,10 @@ class Forgery:
     def __init__(self, dataset: Path) -> None:
         self._dataset = dataset
         self._made = Dataset.from_bytes((dataset / "dataset.json").read_bytes(), "it")
-        self.shards: dict[tuple[str, int], list[tuple[bytes, ledger.Entry]]] = {}
-        self.others: dict[tuple[str, int], list[ledger.Entry]] = {}
+        self.shards: dict[tuple[str, int], list[tuple[bytes, Entry]]] = {}
+        self.others: dict[tuple[str, int], list[Entry]] = {}
         for place, shard in self._made.placed_shards():
-            _, lines = ledger.load_ledger((dataset / ledger_file(*place)).read_bytes())
+            _, lines = load_ledger((dataset / ledger_file(*place)).read_bytes())
             entries = list(lines)
             written = [entry for entry in entries if entry.outcome == Outcome.WRITTEN]
             self.others[place[:2]] = [entry for entry in entries if entry.outcome != Outcome.WRITTEN]
@@ -109,7 +109,7 @@ class Forgery:
         for place, shard in self._made.placed_shards():
             offset, data = 0, bytearray()
             others = sorted(self.others[place[:2]], key=lambda entry: shard_order(seed, entry.key))
-            entries: list[ledger.Entry] = []
+            entries: list[Entry] = []
             for record, entry in self.shards[place[:2]]:
                 while others and shard_order(seed, others[0].key) < shard_order(seed, entry.key):
                     entries.append(others.pop(0))
@@ -119,9 +119,9 @@ class Forgery:
                 offset += length
             entries += others
             (self._dataset / shard.file).write_bytes(data)
-            (self._dataset / index_file(*place)).write_bytes(ledger.dump_index(entries))
+            (self._dataset / index_file(*place)).write_bytes(dump_index(entries))
             path = self._dataset / ledger_file(*place)
-            path.write_bytes(dump_ledger(ledger.load_ledger(path.read_bytes())[0], entries))
+            path.write_bytes(dump_ledger(load_ledger(path.read_bytes())[0], entries))
         settle(self._dataset)
 
 
@@ -135,8 +135,8 @@ def settle(dataset: Path) -> None:
         if not (dataset / shard.file).exists() or not path.exists():
             continue
         header, *lines = read_ledger(dataset, path.name.removesuffix(".jsonl.gz"))
-        entries, data = list(map(ledger.Entry.from_json, lines)), (dataset / shard.file).read_bytes()
-        digest = ledger.PlanDigest(recipe)
+        entries, data = list(map(Entry.from_json, lines)), (dataset / shard.file).read_bytes()
+        digest = PlanDigest(recipe)
         for entry in entries:
             digest.add_entry(entry)
         result = result_of(place, entries)
@@ -149,13 +149,11 @@ def settle(dataset: Path) -> None:
             sha256=hashlib.sha256(data).hexdigest(),
             crc32c=storage.crc32c_of(data),
         )
-        results.append(
-            write_shard_ledger(str(dataset), replace(result, header=stated), ledger.LedgerLines(entries))
-        )
+        results.append(write_shard_ledger(str(dataset), replace(result, header=stated), LedgerLines(entries)))
         files |= results[-1].files
     made = replace(with_shards(made, results), files=files)
     ledgers = [dataset / ledger_file(*result.header.place) for result in results]
-    found = (ledger.load_ledger(path.read_bytes()) for path in ledgers)
+    found = (load_ledger(path.read_bytes()) for path in ledgers)
     bad = [entry for _, entries in found for entry in entries if entry.outcome == "quarantined"]
     bad_lines = sorted((entry.quarantine_line() for entry in bad), key=lambda line: tuple(line.values()))
     (dataset / "quarantine.jsonl").write_text(json_lines(bad_lines))

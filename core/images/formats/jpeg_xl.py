@@ -16,9 +16,9 @@ from PIL import Image
 
 from shardwright.core.images.color import scaled_to_8_bits, within
 from shardwright.core.images.faults import corrupt, pillow_settings, truncated, unsupported
-from shardwright.core.images.formats import opened_image
 from shardwright.core.images.formats.containers import boxes
 from shardwright.core.images.formats.jpeg import JpegImage
+from shardwright.core.images.formats.opened_image import SWAPS_SIDES, OpenedImage, OpenOptions, without_pixels
 from shardwright.schemas.bounds import Bounds
 
 _KIND = "jpeg_xl"
@@ -73,14 +73,14 @@ class Header:
         return ("L" if self.is_gray else "RGB") + self.alpha
 
 
-class JpegXlImage(opened_image.OpenedImage):
+class JpegXlImage(OpenedImage):
     """A JPEG XL, for which Pillow has no plugin."""
 
     kind = _KIND
     _turned_by_decoder = True
 
     @classmethod
-    def open(cls, data: bytes, options: opened_image.OpenOptions) -> opened_image.OpenedImage:
+    def open(cls, data: bytes, options: OpenOptions) -> OpenedImage:
         """Opens a file. One that was made from a JPEG is decoded as that JPEG."""
         opened = cls(data, options)
         if not opened._header.is_jpeg:
@@ -94,7 +94,7 @@ class JpegXlImage(opened_image.OpenedImage):
     def _read_header(self, max_pixels: int) -> Image.Image:
         self._header = read_header(self.data, self.bounds)
         self._bytes_per_pixel = self._header.channels * _BYTES_PER_CHANNEL
-        return opened_image.without_pixels(self._header.size, self._header.mode)
+        return without_pixels(self._header.size, self._header.mode)
 
     def _is_animated(self) -> bool:
         return self._header.is_animated
@@ -169,7 +169,7 @@ def read_header(data: bytes, bounds: Bounds) -> Header:
         alpha = alpha or name
     is_xyb = bool(bits.read(1))
     is_gray = _read_colors(bits, is_xyb, is_jpeg)
-    if orientation in opened_image.SWAPS_SIDES:
+    if orientation in SWAPS_SIDES:
         width, height = height, width
     channels = extra + (1 if is_gray else 3)
     return Header((width, height), depth, is_gray, alpha, is_animated, channels, is_jpeg)

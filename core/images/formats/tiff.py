@@ -27,10 +27,16 @@ from PIL.ExifTags import Base
 from shardwright.core.images import deep_pixels
 from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, pillow_settings, truncated, unsupported
-from shardwright.core.images.formats import opened_image
 from shardwright.core.images.formats.ccitt import BadFaxData, decode_fax
 from shardwright.core.images.formats.containers import check_tags
 from shardwright.core.images.formats.jpeg import words_of_libjpeg
+from shardwright.core.images.formats.opened_image import (
+    ORIENTATIONS,
+    MetadataBlock,
+    OpenedImage,
+    OpenOptions,
+    without_pixels,
+)
 from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.codes import QuarantineReason
@@ -133,7 +139,7 @@ class TiffHeader(DeepHeader):
         return super().decoded_bytes + 2 * math.prod(self.layout.segment) * self.channels * self.sample_bytes
 
 
-class TiffImage(opened_image.OpenedImage):
+class TiffImage(OpenedImage):
     """A TIFF that Pillow opens."""
 
     kind = "tiff"
@@ -142,7 +148,7 @@ class TiffImage(opened_image.OpenedImage):
     image: TiffImagePlugin.TiffImageFile
 
     @classmethod
-    def open(cls, data: bytes, options: opened_image.OpenOptions) -> opened_image.OpenedImage:
+    def open(cls, data: bytes, options: OpenOptions) -> OpenedImage:
         """Opens a file, and refuses one whose samples have a type or meaning that Pillow does not read."""
         if data.startswith(_BIG_ENDIAN_BIG_TIFF):
             raise unsupported("tiff: a BigTIFF in big-endian byte order is not read; convert it to PNG")
@@ -219,12 +225,12 @@ class TiffImage(opened_image.OpenedImage):
         return super()._load()
 
     @staticmethod
-    def metadata(data: bytes) -> Iterator[opened_image.MetadataBlock]:
+    def metadata(data: bytes) -> Iterator[MetadataBlock]:
         """Yields the file itself: EXIF has its structure."""
-        yield opened_image.MetadataBlock("exif", data)
+        yield MetadataBlock("exif", data)
 
 
-class TiffSamples(opened_image.OpenedImage):
+class TiffSamples(OpenedImage):
     """A TIFF whose samples Pillow does not hold: its picture has a size, but no pixels.
 
     Attributes:
@@ -243,7 +249,7 @@ class TiffSamples(opened_image.OpenedImage):
             file.seek(tags.next)
             tags.load(file)
             self.header = _header_of(tags)
-        return opened_image.without_pixels(self.header.size, "F")
+        return without_pixels(self.header.size, "F")
 
     def _is_animated(self) -> bool:
         return bool(self.header.layout.tags.next)
@@ -262,7 +268,7 @@ class TiffSamples(opened_image.OpenedImage):
         return deep_pixels.upright(samples, own.orientation)
 
 
-def _with_white(opened: TiffImage, options: opened_image.OpenOptions) -> opened_image.OpenedImage:
+def _with_white(opened: TiffImage, options: OpenOptions) -> OpenedImage:
     """Returns a TIFF that Pillow opened, with its own samples if they have 16 bits.
 
     Raises:
@@ -279,7 +285,7 @@ def _with_white(opened: TiffImage, options: opened_image.OpenOptions) -> opened_
     return own
 
 
-def _refuse_other_samples(data: bytes, options: opened_image.OpenOptions, unidentified: bool) -> None:
+def _refuse_other_samples(data: bytes, options: OpenOptions, unidentified: bool) -> None:
     """Raises the fault of a sound TIFF whose samples have a type or meaning that Pillow does not read.
 
     Args:
@@ -310,7 +316,7 @@ def _header_of(tags: Tags) -> TiffHeader:
     """
     layout = layout_of(tags, all_planes=True)
     orientation = tags.get(Base.Orientation, 1)
-    if orientation not in opened_image.ORIENTATIONS:
+    if orientation not in ORIENTATIONS:
         orientation = 1
     formats = set(all_numbers(tags.get(Base.SampleFormat, 1)))
     channels = layout.samples * layout.planes

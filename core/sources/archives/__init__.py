@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 
-from shardwright.core.images import signatures
 from shardwright.core.images.read import read_head
-from shardwright.core.sources import files_beside
+from shardwright.core.images.signatures import HEAD_BYTES, claims_to_be_image, extension_of, is_image_name
 from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.archives import files
 from shardwright.core.sources.archives.members import is_left_out
 from shardwright.core.sources.class_folders import NO_FOLDER, find_tree, list_labelled, with_kind
 from shardwright.core.sources.file_states import name_hash
+from shardwright.core.sources.files_beside import add_metadata, check_columns, is_metadata_name, stem_of
 from shardwright.core.sources.folder_tree import IGNORE, FolderTree, decide, split_of_folder
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import take_apart
@@ -36,7 +36,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         return bool(files.first_archive(probe))
     if files.extension_kind(probe.name):
         return True
-    if signatures.extension_of(probe.name) in _NOT_FOR_US or signatures.is_image_name(probe.name):
+    if extension_of(probe.name) in _NOT_FOR_US or is_image_name(probe.name):
         return False
     may_be = files.is_archive_head(probe.head)
     return may_be and bool(files.kind_of_archive(open_ranges(probe.path), probe.name))
@@ -77,7 +77,7 @@ def _list_archive(part: InputPart, context: Context) -> Iterator[ImageRef | Clas
     with files.open_archive(part, context) as opened:
         metadata, folders = _look_at_members(opened)
         if metadata is None and opened.count:
-            files_beside.check_columns(part.path, "archives", settings)
+            check_columns(part.path, "archives", settings)
         tree, wrappers = _meaning_of_folders(opened, folders, settings, metadata is not None)
         refs = _references(opened, settings, tree, wrappers, metadata or {})
         refs = side_by_side(_look_into, refs, opened.file or part.path)
@@ -87,12 +87,10 @@ def _list_archive(part: InputPart, context: Context) -> Iterator[ImageRef | Clas
 
         def read(ref: ImageRef, name: str) -> bytes | None:
             _, _, path = ref.key.rpartition(f"{opened.archive.key}!")
-            member = metadata.get(f"{files_beside.stem_of(path)}.{name}")
+            member = metadata.get(f"{stem_of(path)}.{name}")
             return opened.read_metadata(member, name) if member else None
 
-        yield from files_beside.add_metadata(
-            refs, opened.file or part.path, settings, tree.names_classes, read
-        )
+        yield from add_metadata(refs, opened.file or part.path, settings, tree.names_classes, read)
 
 
 def _look_at_members(opened: files.OpenArchive) -> tuple[dict[str, ImageRef] | None, set[str]]:
@@ -112,12 +110,12 @@ def _look_at_members(opened: files.OpenArchive) -> tuple[dict[str, ImageRef] | N
         folder, _, name = ref.key.rpartition("/")
         if folder not in folders and not files.why_filtered(name) and is_image(_look_into(ref)):
             folders.add(folder)
-        if signatures.is_image_name(ref.key):
-            stems.add(name_hash(files_beside.stem_of(ref.key)))
-        elif files_beside.is_metadata_name(ref.key) and (opened.last_counts or ref.key not in beside):
+        if is_image_name(ref.key):
+            stems.add(name_hash(stem_of(ref.key)))
+        elif is_metadata_name(ref.key) and (opened.last_counts or ref.key not in beside):
             beside[ref.key] = ref
-    metadata = {path: ref for path, ref in beside.items() if name_hash(files_beside.stem_of(path)) in stems}
-    return metadata if stems and len({*map(files_beside.stem_of, metadata)}) == len(stems) else None, folders
+    metadata = {path: ref for path, ref in beside.items() if name_hash(stem_of(path)) in stems}
+    return metadata if stems and len({*map(stem_of, metadata)}) == len(stems) else None, folders
 
 
 def _meaning_of_folders(
@@ -185,12 +183,12 @@ def _references(
 
 def _look_into(ref: ImageRef) -> ImageRef:
     """Returns a reference, after checking the first bytes of a member whose name does not say what it is."""
-    if not ref.is_candidate or signatures.claims_to_be_image(ref.key):
+    if not ref.is_candidate or claims_to_be_image(ref.key):
         return ref
     try:
-        head = read_head(ref, signatures.HEAD_BYTES)
+        head = read_head(ref, HEAD_BYTES)
     except ImageFault:
-        return ref if signatures.is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
+        return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
     return ref.filtered(FilterReason.NESTED_ARCHIVE) if files.is_archive_head(head) else with_kind(ref, head)
 
 

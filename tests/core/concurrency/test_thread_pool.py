@@ -340,8 +340,8 @@ def test_a_containers_limit_of_memory_applies(
 def test_the_processes_of_a_machine_share_its_memory(
     monkeypatch: pytest.MonkeyPatch, gigabytes: int, processes: int, megabytes: int
 ) -> None:
-    monkeypatch.setattr(resources, "usable_memory", lambda: gigabytes * 10**9)
-    monkeypatch.setattr(resources, "worker_processes", lambda: processes)
+    monkeypatch.setattr(thread_pool, "usable_memory", lambda: gigabytes * 10**9)
+    monkeypatch.setattr(thread_pool, "worker_processes", lambda: processes)
     budget = thread_pool.working_budget.__wrapped__()
     assert budget.limit == megabytes * 10**6
     assert bool(budget.lock_file) == (processes > 1)

@@ -114,7 +114,7 @@ def test_a_process_that_cannot_be_started_ends_every_run_and_is_tried_again(
         left[0] -= 1
         return WorkerProcess(processes, preload)
 
-    monkeypatch.setattr("shardwright.core.concurrency.worker_process.WorkerProcess", start)
+    monkeypatch.setattr("shardwright.core.concurrency.worker_pool.WorkerProcess", start)
     pool = WorkerPool(1, in_processes=True)
     for _ in range(2):
         with pytest.raises(EngineError, match="No worker process can be started"):
