@@ -26,6 +26,8 @@ from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
+from google.protobuf.message import DecodeError
+
 #: Wire types.
 VARINT, LENGTH = 0, 2
 #: Wire type of numbers with 64 or 32 bits -> bytes.
@@ -192,8 +194,6 @@ def parse_message(name: str, data: bytes) -> Any:
     Raises:
       ValueError: If it is malformed.
     """
-    from google.protobuf.message import DecodeError
-
     try:
         with PARSING:
             return _messages()[name].FromString(data)

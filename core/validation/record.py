@@ -24,6 +24,7 @@ from shardwright.core.validation.objects import (
     check_objects,
 )
 from shardwright.core.validation.values import (
+    ValueCheck,
     ValuesByRole,
     decoded_features,
     integers,
@@ -31,7 +32,7 @@ from shardwright.core.validation.values import (
     only_text,
     presence_problem,
     specs_with_roles,
-    value_problem,
+    value_check,
     values_by_role,
 )
 from shardwright.schemas.codes import FindingCode
@@ -39,7 +40,7 @@ from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.feature_roles import CLASS_ROLES, KEYPOINT_ROLES, OBJECT_ROLES, PICTURE_SIDES
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import FeatureRole, FeatureSpec, pixel_type_of
+from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec, pixel_type_of
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.units import counted
 
@@ -108,6 +109,17 @@ class RecordChecker:
         return self.schema._replace(features=tuple(map(plain_spec, self.schema.features)))
 
     @cached_property
+    def _encoded(self) -> list[FeatureSpec]:
+        """The features whose values have to be decoded."""
+        return [spec for spec in self.schema.features if spec.encoding is not Encoding.PLAIN]
+
+    @cached_property
+    def _value_checks(self) -> list[tuple[FeatureSpec, ValueCheck]]:
+        """The decoded features whose values are checked, with their checks."""
+        own, split = self.schema.own, self.schema.split
+        return [(spec, check) for spec in self._plain.features if (check := value_check(spec, own, split))]
+
+    @cached_property
     def _pixel_type(self) -> str:
         return pixel_type_of(self.schema.features)
 
@@ -136,18 +148,18 @@ class RecordChecker:
             if problem := presence_problem(features.get(spec.name), spec):
                 problems.append(problem)
                 wrong.add(spec.name)
-        decoded, faults, tensors = decoded_features(features, self.schema.features)
+        decoded, faults, tensors = decoded_features(features, self._encoded)
         problems += faults
         schema = self._plain
-        for spec in schema.features:
+        for spec, check_values in self._value_checks:
             feature = decoded.get(spec.name)
             if feature is None or spec.name in wrong or feature.type not in (spec.type, None):
                 continue
-            if problem := value_problem(feature, spec, schema.own, schema.split):
+            if problem := check_values(feature.values):
                 problems.append(problem)
                 wrong.add(spec.name)
         values = values_by_role(decoded, self._with_roles)
-        if not any(spec.fill in CLASS_ROLES for spec in schema.features if spec.name in wrong):
+        if not wrong or not any(spec.fill in CLASS_ROLES for spec in schema.features if spec.name in wrong):
             problems += _check_labels(values, schema)
         if self._of_objects and not problems:
             problems += check_objects(values, schema)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from shardwright.core.records.encodings import WrongEncoding, plain_feature
@@ -25,6 +25,8 @@ _SHOWN_VALUES = 3
 
 #: Mapping of role to the values of its feature, for the features that exist and have the right type.
 ValuesByRole = Mapping[FeatureRole, Sequence[Any]]
+#: Function of a feature's values that returns the problem with them; None without one.
+ValueCheck = Callable[[Sequence[Any]], Problem | None]
 
 
 def decoded_features(
@@ -121,29 +123,40 @@ def presence_problem(feature: Feature | None, spec: FeatureSpec) -> Problem | No
     return None
 
 
-def value_problem(feature: Feature, spec: FeatureSpec, own: bool, split: str = "") -> Problem | None:
-    """Returns the problem with the values of a feature that has the right type and shape; None without one.
+def value_check(spec: FeatureSpec, own: bool, split: str = "") -> ValueCheck | None:
+    """Returns a check of the values of a feature that has the right type and shape.
 
     Args:
-      feature: The feature, decoded.
       spec: The expected feature, decoded.
       own: Whether this project wrote the records, so that the whole spec applies.
       split: Split of the records. Empty if unknown.
+
+    Returns:
+      A function that returns the problem with decoded values, or None without one. None if any values are
+      sound.
     """
-    values = feature.values
-    if spec.type is FeatureType.BYTES and _is_text(spec):
-        for value in values:
-            try:
-                value.decode("utf-8")
-            except UnicodeDecodeError:
-                message = f"feature {spec.name!r} holds {_shortened(value)}, which is not UTF-8"
-                return FindingCode.NOT_UTF8, message
-    if spec.type is FeatureType.FLOAT and spec.fill not in POSITION_ROLES:
-        wrong = [value for value in values if not math.isfinite(value)]
-        if wrong:
-            return FindingCode.NOT_FINITE, f"feature {spec.name!r} holds {first_of(wrong)}"
-    problem = _special_problem(values, spec, split) if own else ""
-    return (FindingCode.WRONG_VALUE, f"feature {spec.name!r} {problem}") if problem else None
+    is_text = spec.type is FeatureType.BYTES and _is_text(spec)
+    is_finite = spec.type is FeatureType.FLOAT and spec.fill not in POSITION_ROLES
+    special = _special_check(spec, split) if own else None
+    if not (is_text or is_finite or special):
+        return None
+
+    def check(values: Sequence[Any]) -> Problem | None:
+        if is_text:
+            for value in values:
+                try:
+                    value.decode("utf-8")
+                except UnicodeDecodeError:
+                    message = f"feature {spec.name!r} holds {_shortened(value)}, which is not UTF-8"
+                    return FindingCode.NOT_UTF8, message
+        if is_finite:
+            wrong = [value for value in values if not math.isfinite(value)]
+            if wrong:
+                return FindingCode.NOT_FINITE, f"feature {spec.name!r} holds {first_of(wrong)}"
+        problem = special(values) if special is not None else ""
+        return (FindingCode.WRONG_VALUE, f"feature {spec.name!r} {problem}") if problem else None
+
+    return check
 
 
 def _is_text(spec: FeatureSpec) -> bool:
@@ -174,24 +187,36 @@ def _list(values: Sequence[Any]) -> str:
     return few if len(values) == 1 else f"[{few}{more}]"
 
 
-def _special_problem(values: Sequence[Any], spec: FeatureSpec, split: str) -> str:
-    """Returns what is wrong with the values of a feature with a special role; an empty text for nothing."""
+def _special_check(spec: FeatureSpec, split: str) -> Callable[[Sequence[Any]], str] | None:
+    """Returns a function that says what is wrong with the values of a feature with a special role.
+
+    It returns an empty text for sound values. None for a feature whose values need no such check.
+    """
+    is_bytes = spec.type is FeatureType.BYTES
     if spec.fill is FeatureRole.CONSTANT:
-        if tuple(values) != spec.constant:
-            return f"is {_list(values)}, but should be {_list(spec.constant)}"
-    elif spec.fill is FeatureRole.SPLIT and spec.type is FeatureType.BYTES:
-        if split and values and bytes(values[0]) != split.encode():
-            return f"is {_shortened(values[0])}, but the shard's split is {split!r}"
-    elif spec.fill is FeatureRole.DTYPE:
-        if values and values[0] not in _SAMPLE_TYPES:
-            return f"is {_shortened(values[0])}, not one of {', '.join(SAMPLE_TYPES)}"
-    elif spec.fill is FeatureRole.SOURCE_SHA256 and spec.type is FeatureType.BYTES:
-        if values and not _SHA256.match(values[0]):
-            return f"is {_shortened(values[0])}, which is not a sha256 in hex"
-    elif spec.fill is FeatureRole.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:
+        return lambda values: (
+            ""
+            if tuple(values) == spec.constant
+            else f"is {_list(values)}, but should be {_list(spec.constant)}"
+        )
+    if spec.fill is FeatureRole.SPLIT and is_bytes and split:
+        return _first_check(lambda value: value == split.encode(), f"but the shard's split is {split!r}")
+    if spec.fill is FeatureRole.DTYPE:
+        return _first_check(_SAMPLE_TYPES.__contains__, f"not one of {', '.join(SAMPLE_TYPES)}")
+    if spec.fill is FeatureRole.SOURCE_SHA256 and is_bytes:
+        return _first_check(_SHA256.match, "which is not a sha256 in hex")
+    if spec.fill is FeatureRole.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:
         allowed = allowed_numbers(ValueType(spec.value_type), spec.value, wide=True)
-        wrong = [value for value in values if value not in allowed]
-        if wrong:
-            limits = f"{allowed[0]} to {allowed[-1]}"
-            return f"holds {first_of(wrong)}, outside the range of {spec.value_type} ({limits})"
-    return ""
+        limits = f"outside the range of {spec.value_type} ({allowed[0]} to {allowed[-1]})"
+
+        def check(values: Sequence[Any]) -> str:
+            wrong = [value for value in values if value not in allowed]
+            return f"holds {first_of(wrong)}, {limits}" if wrong else ""
+
+        return check
+    return None
+
+
+def _first_check(is_sound: Callable[[Any], Any], why: str) -> Callable[[Sequence[Any]], str]:
+    """Returns a function that says what is wrong with the first of some values, if there is one."""
+    return lambda values: f"is {_shortened(values[0])}, {why}" if values and not is_sound(values[0]) else ""

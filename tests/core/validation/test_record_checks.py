@@ -30,7 +30,7 @@ from shardwright.core.validation.against_record import (
 )
 from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.core.validation.record import RecordChecker
-from shardwright.core.validation.values import value_problem
+from shardwright.core.validation.values import value_check
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.columns import encode_extra
 from shardwright.schemas.configuration.layout_file import parse_layout_file
@@ -303,16 +303,16 @@ def test_reduced_and_full_decoding_agree(damage: str) -> None:
 def test_texts_and_floats_are_tested(role: FeatureRole, sound: list[Any], wrong: list[Any]) -> None:
     type_ = FeatureType.BYTES if isinstance(sound[0], bytes) else FeatureType.FLOAT
     spec = FeatureSpec("name", type_, (None,), role)
-    assert value_problem(Feature(type_, sound), spec, True) is None
-    assert value_problem(Feature(type_, wrong), spec, True) is not None
+    check = value_check(spec, True)
+    assert check is not None and check(sound) is None and check(wrong) is not None
 
 
 @pytest.mark.parametrize("role", [FeatureRole.EXTRA, FeatureRole.CONSTANT])
 def test_numbers_that_a_layout_declares_as_strings_are_not_read_as_text(role: FeatureRole) -> None:
     spec = FeatureSpec("name", FeatureType.FLOAT, (), role, value_type="string", value=(0.5,))
-    feature = Feature(FeatureType.FLOAT, [0.5])
-    assert value_problem(feature, spec, False) is None
-    assert value_problem(feature, spec, True) is None
+    for own in (False, True):
+        check = value_check(spec, own)
+        assert check is not None and check([0.5]) is None
 
 
 def picture(path: Path, blue: int = 90) -> Path:
