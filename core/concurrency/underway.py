@@ -97,9 +97,11 @@ class Underway:
 
     def progress(self) -> None:
         """Restarts the clock of the step that this thread is in, if it is in one."""
-        steps = self.steps.get(threading.get_ident())
-        if steps:
+        thread = threading.get_ident()
+        if steps := self.steps.get(thread):
             steps[-1].progress()
+            if self.note is not None:
+                self.note(self.task_of(thread))
 
     def each(self, items: Iterable[Item], place: str, stage: str) -> Iterator[Item]:
         """Yields items. Getting the next item is a step of this thread; the work of the caller is not.

@@ -205,19 +205,24 @@ def test_what_a_process_works_on_can_be_read(processes: WorkerPool, tmp_path: Pa
     working = threading.Thread(target=lambda: list(processes.map(_wait_for, [str(seen)], weigh=lambda _: 1)))
     working.start()
     deadline = time.monotonic() + 60
-    while not processes.tasks() and time.monotonic() < deadline:
+    starts: list[float] = []
+    while len({*starts}) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    (task,) = processes.tasks()
+        for task in processes.tasks():
+            assert (task.place, task.stage) == (str(seen), "wait")
+            starts.append(task.started)
     seen.touch()
     working.join()
-    assert (task.place, task.stage) == (str(seen), "wait")
+    assert len({*starts}) == 2, "its progress cannot be read"
+    assert starts == sorted(starts)
     assert processes.tasks() == []
 
 
 def _wait_for(path: str) -> None:
     with UNDERWAY.working_on(path, "wait"):
         while not os.path.exists(path):
-            time.sleep(0.01)
+            time.sleep(0.05)
+            UNDERWAY.progress()
 
 
 def count_threads(_: int) -> int:
