@@ -342,9 +342,7 @@ def _check_records(
             for item in sound():
                 records.count(item.record)
         else:
-            items, again = tee(sound())
-            results = _check_items(items, records.schema._replace(split=task.split), depth, task)
-            for result, item in zip(results, again, strict=True):
+            for item, result in _check_items(sound(), records.schema._replace(split=task.split), depth, task):
                 if item.is_known:
                     result = result._replace(picture=known[item.digest])
                 records.add(item.record, result, item.digest)
@@ -368,8 +366,8 @@ class _RecordToCheck(NamedTuple):
 
 def _check_items(
     items: Iterator[_RecordToCheck], schema: RecordSchema, depth: CheckDepth, task: ShardTask
-) -> Iterator[CheckedRecord]:
-    """Yields the results for records, in order."""
+) -> Iterator[tuple[_RecordToCheck, CheckedRecord]]:
+    """Yields records with their results, in order."""
     look = depth >= CheckDepth.QUALITY
     reader = RecordChecker(schema, decode=False, look=look)
     checker = RecordChecker(
@@ -378,15 +376,19 @@ def _check_items(
         look=look,
         hash_images=task.terms is not None and task.terms.keeps,
     )
-    check = partial(_check_record, reader, checker, task.path)
     if depth < CheckDepth.FULL:  # a converter runs this
-        return map(check, items)
-    return current_pool().map(
-        check,
+        with UNDERWAY.working_on(task.path, "check"):
+            for item in UNDERWAY.passing(items):
+                yield item, reader.check(item.record.data)
+        return
+    items, again = tee(items)
+    results = current_pool().map(
+        partial(_check_record, reader, checker, task.path),
         items,
         weigh=lambda item: len(item.record.data),
         crashed=lambda item, how: after_crash(reader.check(item.record.data), how),
     )
+    yield from zip(again, results, strict=True)
 
 
 def _check_record(
