@@ -53,29 +53,28 @@ def run(program: Path, words: list[str], output: Path | None = None) -> Turn:
 
 
 def measure(options: argparse.Namespace) -> Found:
-    """Runs both commits in turn: conversions of each size, and `--fast` for the largest dataset."""
+    """Runs both commits in turn: for each size, conversions and `--fast` of what they wrote."""
     programs = {"now": install("HEAD"), options.before: install(options.before)}
     counts = [int(count) for count in options.counts.split(",")]
     results, texts = [], []
-    with tempfile.TemporaryDirectory(dir=WORK) as datasets:
-        for count in counts:
-            images = photos(options, count)
-            texts.append(images.text)
-            convert = ["convert", f"--input={images.folder}", "--output={output}", "--resize=224"]
-            task = f"convert {count:,}"
-            ways = {f"{task}: {name}": partial(run, program, convert) for name, program in programs.items()}
-            rounds = take_turns(ways, options.rounds, warm_up=True)
-            results += summarize(rounds, UNITS, {f"{task}: now": f"{task}: {options.before}"})
-        ways = {}
-        for number, (name, program) in enumerate(programs.items()):
-            dataset = Path(datasets, str(number))
-            run(program, convert, dataset)
-            reports = ["--report={scratch}/findings.json", "--html={scratch}/report.html"]
-            ways[f"validate --fast: {name}"] = partial(
-                run, program, ["validate", f"--dataset={dataset}", "--fast", *reports]
-            )
-        rounds = take_turns(ways, options.rounds, warm_up=True)
-        results += summarize(rounds, UNITS, {"validate --fast: now": f"validate --fast: {options.before}"})
+    for count in counts:
+        images = photos(options, count)
+        texts.append(images.text)
+        convert = ["convert", f"--input={images.folder}", "--output={output}", "--resize=224"]
+        with tempfile.TemporaryDirectory(dir=WORK) as datasets:
+            converting, checking = {}, {}
+            for name, program in programs.items():
+                converting[f"convert {count:,}: {name}"] = partial(run, program, convert)
+                dataset = Path(datasets, name)
+                run(program, convert, dataset)
+                reports = ["--report={scratch}/findings.json", "--html={scratch}/report.html"]
+                checking[f"validate --fast {count:,}: {name}"] = partial(
+                    run, program, ["validate", f"--dataset={dataset}", "--fast", *reports]
+                )
+            for ways in (converting, checking):
+                rounds = take_turns(ways, options.rounds, warm_up=True)
+                now, before = ways
+                results += summarize(rounds, UNITS, {now: before})
     return Found("; ".join(texts), results)
 
 
