@@ -377,8 +377,10 @@ def _check_items(
         hash_images=task.terms is not None and task.terms.keeps,
     )
     if depth < CheckDepth.FULL:  # a converter runs this
-        with UNDERWAY.working_on(task.path, "check"):
-            for item in UNDERWAY.passing(items):
+        with UNDERWAY.working_on(task.path, "check") as step:
+            for item in items:
+                step.place = f"the record at byte {item.record.offset} of {task.path}"
+                UNDERWAY.progress()
                 yield item, reader.check(item.record.data)
         return
     items, again = tee(items)
