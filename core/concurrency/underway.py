@@ -86,10 +86,7 @@ class Underway:
             yield step
         finally:
             steps.remove(step)  # it need not be the innermost one
-            if steps:
-                steps[-1].progress()  # its clock stood still while the one inside it ran
-                if self.note is not None:  # otherwise the next item or step is noted at once
-                    self.note(self.task_of(thread))
+            self._restart(thread)  # the clock of the step around it stood still while it ran
 
     def waiting(self) -> AbstractContextManager[Step]:
         """Returns a block in which this thread waits for other threads. Its file is not stuck meanwhile."""
@@ -97,7 +94,10 @@ class Underway:
 
     def progress(self) -> None:
         """Restarts the clock of the step that this thread is in, if it is in one."""
-        thread = threading.get_ident()
+        self._restart(threading.get_ident())
+
+    def _restart(self, thread: int) -> None:
+        """Restarts the clock of the step that a thread is in, and notes it; without a step, neither."""
         if steps := self.steps.get(thread):
             steps[-1].progress()
             if self.note is not None:
